@@ -25,7 +25,7 @@ impl IdKind {
             },
             FeatureKind::Bucketized { .. } => Self::Bucket,
             FeatureKind::Cross { .. } => Self::Cross,
-            FeatureKind::Numeric { .. } => return None,
+            FeatureKind::Numeric { .. } | FeatureKind::Vector { .. } => return None,
         })
     }
 

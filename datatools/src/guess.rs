@@ -9,12 +9,12 @@ mod time;
 
 use std::collections::BTreeMap;
 
-use zillion_feature::{RawType, TimeUnit};
+use zillion_feature::{DateOrder, RawType, TimeUnit};
 use zillion_reader::{Byte, DataConfig, Decimal};
 
 use self::column::{guess_column, multi_hot};
 use self::label::choose_label;
-use self::time::{choose_event_time, time_of};
+use self::time::{choose_event_time, guess_time, time_of};
 use crate::profile::{ColumnProfile, Profile, SVM_QUERY};
 
 /// The null markers that always mean a missing value, even in a column of texts.
@@ -48,6 +48,19 @@ pub struct GuessedLabel {
     /// The bound from which a value of the column is a label of 1, with the reason for it. `None`
     /// if the column holds 0 and 1.
     pub at_least: Option<(f64, String)>,
+    /// The two texts of the column, or `None` if the column holds numbers.
+    pub texts: Option<TextLabel>,
+}
+
+/// The guess of a label that holds two texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextLabel {
+    /// The text that makes the label 1.
+    pub positive: String,
+    /// The text that makes the label 0.
+    pub negative: String,
+    /// The reason for the guess.
+    pub reason: String,
 }
 
 /// The guess of the event time.
@@ -55,8 +68,11 @@ pub struct GuessedLabel {
 pub struct EventTime {
     /// The name of the column.
     pub name: String,
-    /// The unit of the times, or `None` if the type of the column has a unit of its own.
+    /// The unit of the times, or `None` if the type of the column has a unit of its own. Texts are
+    /// converted to this unit.
     pub unit: Option<TimeUnit>,
+    /// The unit of the numbers in the column, or `None` if the column holds dates or timestamps.
+    pub own_unit: Option<TimeUnit>,
 }
 
 /// The guess for one column, with its reason.
@@ -89,6 +105,24 @@ pub enum Guessed {
         log: bool,
         /// The number that replaces a missing value, or `None` if no value is missing.
         missing: Option<f64>,
+        /// The reason for the guess.
+        reason: String,
+    },
+    /// A feature with the same number of floats in each row.
+    Vector {
+        /// The number of floats.
+        size: usize,
+        /// Whether some rows have no vector.
+        has_gaps: bool,
+        /// The reason for the guess.
+        reason: String,
+    },
+    /// A feature with the day of a time.
+    Time {
+        /// The unit of times that are whole numbers.
+        unit: Option<TimeUnit>,
+        /// The order of day and month in dates that need one.
+        order: Option<DateOrder>,
         /// The reason for the guess.
         reason: String,
     },
@@ -128,7 +162,7 @@ pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Gue
             continue;
         }
         let guessed = match time_of(column) {
-            Some(_) => Guessed::Left(time::EXTRA.to_owned()),
+            Some(time) => guess_time(column, time),
             None => guess_column(column, &config, labels.as_deref()),
         };
         columns.push((column.name.clone(), guessed));

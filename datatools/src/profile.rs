@@ -9,6 +9,7 @@ mod drift;
 mod lines;
 mod shape;
 mod tally;
+mod times;
 mod values;
 
 use std::collections::{BTreeMap, HashSet};
@@ -25,9 +26,10 @@ use crate::parquet_files::setting;
 pub use column::{ColumnProfile, Count, Numbers};
 pub use drift::{Drift, drift};
 pub(crate) use lines::{SVM_LABEL, SVM_QUERY, SVM_VECTOR};
-pub(crate) use tally::Kept;
 use tally::Tally;
 pub use tally::{Cells, Separated};
+pub(crate) use tally::{Kept, text_key};
+pub use times::Times;
 use zillion_reader::text::{Dialect, Grammar, Records, Step, TextFile};
 
 /// The settings of a profile.

@@ -68,7 +68,7 @@ impl Batch {
             rows: 0,
             shared: SharedColumns::default(),
             sparse: schema.sparse().map(|_| KeyColumn::default()).collect(),
-            numeric: schema.numeric().map(|_| Vec::new()).collect(),
+            numeric: vec![Vec::new(); schema.numeric_width()],
             labels: schema.labels.iter().map(|_| LabelColumn::default()).collect(),
             weight: schema.weight.as_ref().map(|_| Vec::new()),
             group: schema.group.as_ref().map(|_| Vec::new()),

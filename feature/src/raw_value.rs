@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 
 use crate::key::FeatureKey;
-use crate::schema::RawType;
+use crate::schema::{RawType, TimeUnit};
 
 /// The smallest number of double precision that may have been rounded to a whole number.
 const FIRST_ROUNDED: f64 = 9_007_199_254_740_992.0;
@@ -35,6 +35,14 @@ pub enum ValueError {
     /// The value is a floating-point number, but its declared type is text. Such a number has no
     /// unique text, because it can be written in several ways.
     NoText,
+    /// The value is neither a date nor a time.
+    NotTime,
+    /// The text is a date whose order of day and month is unknown.
+    AmbiguousDate,
+    /// The value is a number, but the rule of the time has no unit.
+    NoTimeUnit,
+    /// The number is not a time of the years 1980 to 2199 in this unit.
+    NotInUnit(TimeUnit),
 }
 
 /// A raw value in a request or a file.
@@ -216,10 +224,28 @@ pub fn id_from_float<I: RawId>(raw: RawType, x: f64) -> Result<I, ValueError> {
 #[inline]
 pub fn id_from_cell<I: RawId>(raw: RawType, cell: &[u8]) -> Result<I, ValueError> {
     match raw {
-        RawType::I64 => parse_whole(cell.trim_ascii(), parse_i64).map(I::of_i64),
-        RawType::U64 => parse_whole(cell.trim_ascii(), parse_u64).map(I::of_u64),
+        RawType::I64 => match parse_whole(cell.trim_ascii(), parse_i64) {
+            Err(ValueError::NotWhole) => id_from_word(raw, cell),
+            parsed => parsed.map(I::of_i64),
+        },
+        RawType::U64 => match parse_whole(cell.trim_ascii(), parse_u64) {
+            Err(ValueError::NotWhole) => id_from_word(raw, cell),
+            parsed => parsed.map(I::of_u64),
+        },
         RawType::String => id_from_bytes(cell),
     }
+}
+
+/// Returns the id of a text that means true or false, as the number 1 or 0.
+#[cold]
+fn id_from_word<I: RawId>(raw: RawType, cell: &[u8]) -> Result<I, ValueError> {
+    parse_flag(cell.trim_ascii()).map(|flag| id_from_flag(raw, flag)).ok_or(ValueError::NotWhole)
+}
+
+/// Parses the words `true` and `false`, in letters of either case.
+fn parse_flag(text: &[u8]) -> Option<bool> {
+    let is = |word: &str| text.eq_ignore_ascii_case(word.as_bytes());
+    if is("true") { Some(true) } else { is("false").then_some(false) }
 }
 
 /// Parses a text as a whole number, without the fraction `.0`.
@@ -327,7 +353,8 @@ fn parse_digits(digits: &[u8]) -> Result<u64, ValueError> {
 }
 
 /// Parses a text as a floating-point number in the common notation of Rust, C and Python. NaN and
-/// infinities are accepted; the caller must refuse them.
+/// infinities are accepted; the caller must refuse them. The words `true` and `false` are the
+/// numbers 1 and 0.
 ///
 /// # Errors
 /// Returns an error if the text is not a number.
@@ -345,7 +372,12 @@ pub fn parse_f64(text: &[u8]) -> Result<f64, ValueError> {
         return Ok(if negative { -x } else { x });
     }
     let text = std::str::from_utf8(text).map_err(|_| ValueError::NotNumber)?;
-    text.parse().map_err(|_| ValueError::NotNumber)
+    match text.parse() {
+        Ok(x) => Ok(x),
+        Err(_) => parse_flag(text.as_bytes())
+            .map(|flag| f64::from(u8::from(flag)))
+            .ok_or(ValueError::NotNumber),
+    }
 }
 
 /// Parses a text as a floating-point number with a decimal comma. A text with a point is refused,
@@ -385,6 +417,16 @@ mod tests {
         for text in ["", "-", "+", "4 2", "42.0", "0x2a", "--1", "\u{663}"] {
             assert_eq!(parse_i64(text.as_bytes()), Err(ValueError::NotWhole), "{text:?}");
         }
+    }
+
+    #[test]
+    fn words_of_truth_are_numbers() {
+        for (text, x) in [("true", 1.0), ("False", 0.0), ("TRUE", 1.0)] {
+            assert_eq!(parse_f64(text.as_bytes()), Ok(x), "{text}");
+            let id = id_from_cell::<RawValue<'static>>(RawType::I64, text.as_bytes());
+            assert_eq!(id, Ok(RawValue::Uint(x as u64)), "{text}");
+        }
+        assert_eq!(parse_f64(b"yes"), Err(ValueError::NotNumber));
     }
 
     #[test]

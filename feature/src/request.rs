@@ -21,8 +21,9 @@ use crate::batch::{Batch, KeyColumn};
 use crate::cross::Crosses;
 use crate::error::{RequestError, SchemaError};
 use crate::key::FeatureKey;
+use crate::moment::TimeRule;
 use crate::raw_value::{RawValue, ValueError, finite, id_from_i64, id_from_u64};
-use crate::schema::{FeatureKind, FeatureSpec, RawType, Schema, SideRef};
+use crate::schema::{FeatureKind, FeatureSpec, RawType, Schema, SideRef, TimeUnit};
 use crate::side::{Attribute, SideTable};
 use crate::statistics::Statistics;
 use crate::transform::{Bucketizer, NumericMap};
@@ -70,8 +71,10 @@ pub struct InputSpec {
     pub column: String,
     /// The type of the values.
     pub kind: InputKind,
-    /// Whether a row may have any number of values.
+    /// Whether a row may have any number of values, or the number of [`InputSpec::size`].
     pub is_list: bool,
+    /// The number of values that each row must have, or `None` if the input is no vector.
+    pub size: Option<usize>,
     /// Whether each row must have a value, because the job sets no value for missing ones.
     pub needs_value: bool,
 }
@@ -83,6 +86,8 @@ pub enum InputKind {
     Id(RawType),
     /// Numbers of any type.
     Number,
+    /// Times: texts with a date, or numbers if the feature has a `time_unit`.
+    Time,
 }
 
 /// An encoder of requests to batches for one version of a model. Clones are cheap.
@@ -102,6 +107,8 @@ pub struct Encoder {
 struct Input {
     spec: InputSpec,
     rule: Rule,
+    /// The rule by which the values are times, or `None` if they are read as they are.
+    time: Option<TimeRule>,
     /// The position of the input's column among the sparse or numeric columns of a batch. If the
     /// input is the key of a join, its position among the joins.
     at: usize,
@@ -112,6 +119,7 @@ enum Rule {
     Id { raw: RawType, missing: FeatureKey },
     Ids { raw: RawType, max_len: Option<usize> },
     Number { map: NumericMap, missing: Option<f32> },
+    Vector { size: usize, missing: Option<f32> },
     Bucket { buckets: Bucketizer, missing: FeatureKey },
     Side { raw: RawType },
 }
@@ -201,6 +209,7 @@ impl Encoder {
     pub fn takes_number(&self, name: &str, x: f64) -> bool {
         let takes = |input: &Input| match &input.rule {
             Rule::Number { map, .. } => map.apply(x).is_finite(),
+            Rule::Vector { .. } => (x as f32).is_finite(),
             _ => true,
         };
         x.is_finite() && self.inputs.iter().filter(|i| i.spec.name == name).all(takes)
@@ -239,7 +248,8 @@ impl Encoder {
                     )
                 })?;
             let shape = Shape::of(input, column, rows)?;
-            self.fill(input, column, &shape, &mut batch)?;
+            let derived = input.derive(column, &shape)?;
+            self.fill(input, derived.as_ref().unwrap_or(column), &shape, &mut batch)?;
         }
         self.crosses.fill(&mut batch);
         Ok(batch)
@@ -255,6 +265,10 @@ impl Encoder {
         let value = |row: usize| column.values.at(row);
         match &input.rule {
             Rule::Number { .. } if shape.is_shared() => batch.shared.add_numeric(input.at),
+            Rule::Vector { size, .. } if shape.is_shared() => {
+                (input.at..input.at + size).for_each(|at| batch.shared.add_numeric(at));
+            }
+            Rule::Vector { .. } => {}
             Rule::Side { .. } => {}
             _ if shape.is_shared() => batch.shared.add_sparse(input.at),
             _ => {}
@@ -294,6 +308,24 @@ impl Encoder {
                     _ => shape.single(input, |row| transform(value(row).number()?)),
                 };
                 batch.numeric[input.at] = numbers?;
+            }
+            Rule::Vector { size, missing } => {
+                let float = |i: usize| match value(i).number()?.map(|x| x as f32) {
+                    Some(x) if x.is_finite() => Ok(x),
+                    Some(_) => {
+                        Err("a number is too large for a 32-bit float; send smaller numbers")
+                    }
+                    None => Err("a number of the vector is missing; send a number, or `null` for \
+                                 the whole vector"),
+                };
+                let columns = &mut batch.numeric[input.at..input.at + size];
+                shape.vectors(
+                    input,
+                    columns,
+                    *missing,
+                    |i| value(i) == RawValue::Missing,
+                    float,
+                )?;
             }
             Rule::Ids { raw, max_len } => {
                 let mut list = shape.lists(input, |i| Ok(value(i).id(*raw)?))?;
@@ -360,27 +392,50 @@ impl Input {
                 let missing = missing.map(|x| map.apply(x));
                 (Rule::Number { map, missing }, InputKind::Number)
             }
+            FeatureKind::Vector { size, missing } => {
+                let (size, missing) = (size as usize, missing.map(|x| x as f32));
+                (Rule::Vector { size, missing }, InputKind::Number)
+            }
             FeatureKind::Bucketized { .. } => {
                 let buckets = Bucketizer::resolve(feature, statistics)?;
                 (Rule::Bucket { buckets, missing: absent }, InputKind::Number)
             }
             FeatureKind::Cross { .. } => unreachable!("a cross reads no input"),
         };
+        let kind = if feature.time.is_some() { InputKind::Time } else { kind };
         let spec = InputSpec {
             name: feature.name.clone(),
             column: feature.column.clone(),
             kind,
-            is_list: matches!(rule, Rule::Ids { .. }),
+            is_list: matches!(rule, Rule::Ids { .. } | Rule::Vector { .. }),
+            size: match rule {
+                Rule::Vector { size, .. } => Some(size),
+                _ => None,
+            },
             needs_value: feature.needs_value(),
         };
-        Ok(Self { spec, rule, at })
+        Ok(Self { spec, rule, time: feature.time, at })
+    }
+
+    /// Returns the numbers that a feature derives from the times of its input, or `None` if the
+    /// feature reads the values as they are.
+    fn derive(
+        &self,
+        column: &RawColumn<'_>,
+        shape: &Shape,
+    ) -> Result<Option<RawColumn<'static>>, RequestError> {
+        let Some(time) = &self.time else { return Ok(None) };
+        let is_id = matches!(self.rule, Rule::Id { .. });
+        let values = shape.each(self, |row| Ok(time.derived(&column.values.at(row), is_id)?))?;
+        let (lengths, is_shared) = (column.lengths.clone(), column.is_shared);
+        Ok(Some(RawColumn { values: RawValues::Any(values), lengths, is_shared }))
     }
 
     fn join(by: &str, raw: RawType, at: usize) -> Self {
         let (name, column) = (by.to_owned(), by.to_owned());
         let kind = InputKind::Id(raw);
-        let spec = InputSpec { name, column, kind, is_list: false, needs_value: false };
-        Self { spec, rule: Rule::Side { raw }, at }
+        let spec = InputSpec { name, column, kind, is_list: false, size: None, needs_value: false };
+        Self { spec, rule: Rule::Side { raw }, time: None, at }
     }
 
     fn refuse(&self, row: Option<usize>, reason: impl Into<String>) -> RequestError {
@@ -441,6 +496,32 @@ impl From<ValueError> for &'static str {
             ValueError::NotUtf8 => "the value is not UTF-8; send UTF-8 text",
             ValueError::NoText => {
                 "the value is a number with a fraction, but the type of the feature is text; send a string"
+            }
+            ValueError::NotTime => {
+                "the value is not a time; send a date such as \"2024-05-01T10:00:00Z\""
+            }
+            ValueError::AmbiguousDate => {
+                "the order of day and month is unknown; send a date such as \"2024-05-01\""
+            }
+            ValueError::NoTimeUnit => {
+                "the value is a number, but the feature has no `time_unit`; send a date such as \
+                 \"2024-05-01T10:00:00Z\""
+            }
+            ValueError::NotInUnit(TimeUnit::Second) => {
+                "the value is not a number of seconds since 1970 between 1980 and 2199; send one, or \
+                 a date"
+            }
+            ValueError::NotInUnit(TimeUnit::Millisecond) => {
+                "the value is not a number of milliseconds since 1970 between 1980 and 2199; send \
+                 one, or a date"
+            }
+            ValueError::NotInUnit(TimeUnit::Microsecond) => {
+                "the value is not a number of microseconds since 1970 between 1980 and 2199; send \
+                 one, or a date"
+            }
+            ValueError::NotInUnit(TimeUnit::Nanosecond) => {
+                "the value is not a number of nanoseconds since 1970 between 1980 and 2199; send \
+                 one, or a date"
             }
         }
     }

@@ -19,7 +19,9 @@ pub const ALL: [&Target; 3] = [&PROTOBUF_MESSAGES, &PROTOBUF_SCHEMAS, &PROTOBUF_
 /// The job of the messages: each kind of column.
 const JOB: &str = "[features.user]\nkind='id'\n[features.city]\nkind='id'\ntype='string'\n\
     [features.past]\nkind='ids'\ntype='i64'\n[features.price]\nkind='numeric'\nmissing=0\n\
-    [labels.click]\n[columns]\nevent_time='time'\nevent_time_unit='ms'\n";
+    [features.hour]\nkind='id'\ncolumn='time'\nderive='hour'\n\
+    [features.days]\nkind='numeric'\ncolumn='note'\nderive='days'\nmissing=0\n\
+    [features.taste]\nkind='vector'\nsize=2\nmissing=0\n[labels.click]\n[columns]\nevent_time='time'\nevent_time_unit='ms'\n";
 
 /// The schema of the messages.
 const SCHEMA: &str = "syntax = 'proto3';
@@ -33,6 +35,8 @@ message Row {
   google.protobuf.DoubleValue price = 4;
   bool click = 5;
   google.protobuf.Timestamp time = 6;
+  string note = 7;
+  repeated float taste = 8;
 }
 ";
 

@@ -29,7 +29,7 @@ pub const REQUEST_BODIES: Target = Target {
     name: "request_bodies",
     read: |bytes| read_body(bytes).contains(&true),
     seeds: || {
-        let seeds: [&[u8]; 7] = [
+        let seeds: [&[u8]; 8] = [
             include_bytes!("../seeds/request_bodies/infer.json"),
             include_bytes!("../seeds/request_bodies/binary.bin"),
             include_bytes!("../seeds/request_bodies/predict.json"),
@@ -37,6 +37,7 @@ pub const REQUEST_BODIES: Target = Target {
             include_bytes!("../seeds/request_bodies/examples.json"),
             include_bytes!("../seeds/request_bodies/rank.json"),
             include_bytes!("../seeds/request_bodies/retrieve.json"),
+            include_bytes!("../seeds/request_bodies/vectors.json"),
         ];
         seeds.map(<[u8]>::to_vec).into()
     },

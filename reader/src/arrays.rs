@@ -7,12 +7,17 @@
 mod append;
 mod bad;
 mod check;
+mod decimals;
+mod kept;
+mod labels;
 mod numbers;
 mod panic;
 mod part;
 mod plain_type;
 mod plan;
 mod texts;
+mod times;
+mod vectors;
 
 pub(crate) use append::append;
 pub(crate) use bad::Bad;

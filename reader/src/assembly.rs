@@ -89,7 +89,12 @@ impl Assembly {
                         _ => KeyColumn::single(values(pieces, i)),
                     };
                 }
-                Slot::Numeric(at) => batch.numeric[at] = values(pieces, i),
+                Slot::Numeric(at) => match field.role {
+                    Role::Vector { size, .. } => {
+                        spread(pieces, i, rows, &mut batch.numeric[at..at + size]);
+                    }
+                    _ => batch.numeric[at] = values(pieces, i),
+                },
                 Slot::Label(at) => batch.labels[at] = gather_label(pieces, i, &field.role),
                 Slot::Weight => batch.weight = Some(values(pieces, i)),
                 Slot::Group => batch.group = Some(values(pieces, i)),
@@ -111,6 +116,16 @@ impl Joined {
         batch.side_missing[self.side] += missing as u64;
         for attribute in &self.attributes {
             attribute.fill(rows, batch);
+        }
+    }
+}
+
+/// Fills one column for each float of a vector.
+fn spread(pieces: &[Piece], field: usize, rows: usize, columns: &mut [Vec<f32>]) {
+    columns.iter_mut().for_each(|column| *column = Vec::with_capacity(rows));
+    for part in pieces.iter().map(|piece| piece.lists::<f32>(field)) {
+        for vector in part.values.chunks_exact(columns.len()) {
+            columns.iter_mut().zip(vector).for_each(|(column, &x)| column.push(x));
         }
     }
 }

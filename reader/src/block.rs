@@ -45,6 +45,8 @@ pub(crate) enum Column {
     Raws(Vec<RawValue<'static>>),
     RawLists(Lists<RawValue<'static>>),
     Texts(Texts),
+    /// The floats of vectors. A missing vector of a request is an empty list.
+    Vectors(Lists<f32>),
     Floats(Vec<f32>),
     Labels(LabelColumn),
     /// The numbers; a missing value is NaN.
@@ -137,8 +139,13 @@ impl Column {
     pub(crate) fn with_capacity(role: &Role, rows: usize) -> Self {
         match role {
             Role::Id { .. } | Role::Bucket { .. } => Self::Keys(Vec::with_capacity(rows)),
+            Role::Vector { size, .. } => Self::Vectors(Lists::with_capacity(rows * size)),
+            Role::RawVector { .. } => Self::Vectors(Lists::with_capacity(rows)),
             Role::Ids { .. } => Self::Lists(Lists::with_capacity(rows)),
-            Role::RawId { .. } => Self::Raws(Vec::with_capacity(rows)),
+            Role::Derived { role, .. } => Self::with_capacity(role, rows),
+            Role::RawId { .. } | Role::RawTime { .. } | Role::Kept => {
+                Self::Raws(Vec::with_capacity(rows))
+            }
             Role::Text => Self::Texts(Texts::default()),
             Role::RawIds { .. } => Self::RawLists(Lists::with_capacity(rows)),
             Role::Numeric { .. } | Role::Weight => Self::Floats(Vec::with_capacity(rows)),
@@ -170,6 +177,7 @@ impl Column {
             Self::Raws(ids) => ids,
             Self::RawLists(lists) => lists,
             Self::Texts(texts) => texts,
+            Self::Vectors(lists) => lists,
             Self::Floats(values) => values,
             Self::Labels(labels) => labels,
             Self::Numbers(values) => values,
@@ -210,6 +218,7 @@ impl_column_view! {
     Lists<FeatureKey>: Column::Lists(lists) => lists;
     Lists<RawValue<'static>>: Column::RawLists(lists) => lists;
     Texts: Column::Texts(texts) => texts;
+    Lists<f32>: Column::Vectors(lists) => lists;
 }
 
 /// The operations on the rows of a column that do not depend on the type of its values.

@@ -1,7 +1,7 @@
 //! The messages about values that are refused.
 
 use crate::field::{Field, Role};
-use crate::value::{Refusal, shorten};
+use crate::value::{Refusal, refuse_time, shorten};
 use zillion_feature::raw_value::ValueError;
 
 /// Returns the message about a refused value, with the value as text, the problem and the remedy.
@@ -10,12 +10,20 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
     let used_by = &field.used_by;
     let shown = shorten(text.unwrap_or_default());
     let says = |problem: &str| format!("\"{shown}\" {problem}");
+    let refusal = match (&field.role, refusal) {
+        (Role::EventTime { .. }, Refusal::Raw(error)) => refuse_time(error),
+        (_, refusal) => refusal,
+    };
     match refusal {
         Refusal::Raw(ValueError::NotWhole) => says(&format!(
             "is not a whole number; declare `type = \"string\"` for {used_by} if its ids are text, or add this text to `data.null` if it stands for a missing value"
         )),
         Refusal::Raw(ValueError::Beyond64Bits) => says(&format!(
             "does not fit the declared 64-bit type of {used_by}; declare `type = \"u64\"` or `type = \"string\"`"
+        )),
+        Refusal::Raw(ValueError::Rounded) if matches!(field.role, Role::Kept) => says(&format!(
+            "is a whole number that was rounded to 64 bits, so {used_by} would not be a copy; write it \
+             as a string"
         )),
         Refusal::Raw(ValueError::Rounded) => says(&format!(
             "is a floating-point number that may have been rounded, so that {used_by} would take several ids for one; write the column as whole numbers or texts"
@@ -37,8 +45,8 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
         Refusal::BeyondF32 => {
             says(&format!("is too large for 32-bit floats; scale the column that {used_by} reads"))
         }
-        Refusal::Missing => match field.role {
-            Role::Numeric { .. } | Role::Number { .. } => format!(
+        Refusal::Missing => match field.role.of_values() {
+            Role::Numeric { .. } | Role::Number { .. } | Role::Vector { .. } => format!(
                 "the value is missing; give {used_by} a `missing = <number>` or clean the data"
             ),
             _ => format!(
@@ -46,8 +54,8 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
             ),
         },
         Refusal::NotLabel => says(&format!(
-            "is not 0 or 1, which {used_by} needs; map the labels to 0 and 1 first, or give it \
-             `at_least = <number>` or `kind = \"number\"`"
+            "is not 0 or 1, which {used_by} needs; give it \
+             `positive = \"<value>\"`, `at_least = <number>` or `kind = \"number\"`"
         )),
         Refusal::NegativeCount => says(&format!(
             "is negative, but {used_by} is a count; clean the data, or give it `kind = \"number\"`"
@@ -55,7 +63,48 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
         Refusal::NotWeight => {
             says("is not a weight; write weights as finite numbers that are not negative")
         }
-        Refusal::NotTime => says("is not an event time; write event times as whole numbers"),
+        Refusal::NotTime => says(
+            "is not an event time; write event times as whole numbers, or set \
+             `columns.event_time_unit` to read dates such as 2024-05-01T10:00:00Z",
+        ),
+        Refusal::Raw(ValueError::NotTime) => says(&format!(
+            "is not a time, which {used_by} needs; write it like 2024-05-01 or \
+             2024-05-01T10:00:00Z, or add it to `data.null` if it stands for a missing value"
+        )),
+        Refusal::Raw(ValueError::AmbiguousDate) => match field.role {
+            Role::EventTime { .. } => says(
+                "does not tell the day from the month; write event times like 2024-05-01T10:00:00Z",
+            ),
+            _ => says(&format!(
+                "does not tell the day from the month; give {used_by} `date_order = \"day_first\"` or \
+                 `date_order = \"month_first\"`"
+            )),
+        },
+        Refusal::Raw(ValueError::NoTimeUnit) => says(&format!(
+            "is a number without a unit; give {used_by} a `time_unit`: \"s\", \"ms\", \"us\" or \"ns\""
+        )),
+        Refusal::Raw(ValueError::NotInUnit(unit)) => says(&format!(
+            "is not a number of {unit} since 1970 between 1980 and 2199; set the `time_unit` of \
+             {used_by} to the unit of the column"
+        )),
+        Refusal::VectorSize { found } => {
+            let size = match field.role {
+                Role::Vector { size, .. } | Role::RawVector { size } => size,
+                _ => 0,
+            };
+            says(&format!(
+                "has {found} numbers, but {used_by} has `size = {size}`; clean the data, or set the \
+                 size to that of the column"
+            ))
+        }
+        Refusal::VectorGap => says(&format!(
+            "has a missing number, but {used_by} needs all numbers of a vector; clean the data, or \
+             leave out the whole vector and give {used_by} a `missing = <number>`"
+        )),
+        Refusal::OtherLabel => says(&format!(
+            "is neither a `positive` nor a `negative` value of {used_by}; add it to one of the two \
+             lists, or remove `negative`, so that every other value is 0"
+        )),
         Refusal::NotInUnit(unit) => says(&format!(
             "is not a number of {unit} since 1970 between 1980 and 2199; set \
              `columns.event_time_unit` to the unit of the column, or remove it if the column has another meaning"

@@ -3,7 +3,7 @@
 
 use zillion_feature::{
     Bucketizer, FeatureKey, FeatureKind, FeatureSpec, NumericMap, RawType, Schema, Statistics,
-    TimeUnit,
+    TimeRule, TimeUnit,
 };
 
 use crate::error::Result;
@@ -42,8 +42,18 @@ pub(crate) enum Role {
     Text,
     /// A number that is transformed.
     Numeric { map: Transform, missing: Option<f32> },
+    /// The same number of floats in each row.
+    Vector { size: usize, missing: Option<f32> },
+    /// A vector for a request.
+    RawVector { size: usize },
     /// A number that becomes the key of its bucket.
     Bucket { buckets: Bucketizer, missing: FeatureKey },
+    /// A time from which a number is derived. The other role is that of the number.
+    Derived { rule: TimeRule, role: Box<Role> },
+    /// A value that a caller copies as it is.
+    Kept,
+    /// A time from which a number is derived, for a request.
+    RawTime { rule: TimeRule },
     /// A number that is not transformed: a number of a side table, or a number from which
     /// statistics are computed. A missing value becomes NaN, or is refused if `needed` is true.
     Number { needed: bool },
@@ -58,6 +68,16 @@ pub(crate) enum Role {
     /// An event time: an integer, a date or a timestamp, which keeps its unit. If the job names a
     /// unit, a number that is not plausible in this unit is refused.
     EventTime { unit: Option<TimeUnit> },
+}
+
+impl Role {
+    /// Returns the role of the values that the column holds at the end.
+    pub(crate) fn of_values(&self) -> &Self {
+        match self {
+            Self::Derived { role, .. } => role,
+            role => role,
+        }
+    }
 }
 
 /// The place of a decoded column in a [`Batch`](zillion_feature::Batch).
@@ -125,7 +145,7 @@ pub(crate) fn joins(schema: &Schema) -> Vec<Join> {
 /// the statistics are computed.
 pub(crate) fn unresolved(schema: &Schema, sides: &SideTables) -> Result<Vec<Field>> {
     let role = |feature: &FeatureSpec| match feature.needs_statistics() {
-        true => Ok(Role::Number { needed: feature.needs_value() }),
+        true => Ok(derived(feature, Role::Number { needed: feature.needs_value() })),
         false => role(feature, &Statistics::default()),
     };
     let mut fields = of_features(schema, sides, |_| true, role)?;
@@ -229,29 +249,43 @@ pub(crate) fn weight(schema: &Schema) -> Option<Field> {
     Some(Field { used_by, column, role: Role::Weight, slot: Slot::Weight })
 }
 
+/// Returns the role that reads a feature, if `role` reads its number. The two roles differ for a
+/// feature that derives the number from a time.
+pub(crate) fn derived(feature: &FeatureSpec, role: Role) -> Role {
+    match feature.time {
+        Some(rule) => Role::Derived { rule, role: Box::new(role) },
+        None => role,
+    }
+}
+
 fn role(feature: &FeatureSpec, statistics: &Statistics) -> Result<Role> {
-    Ok(match feature.kind {
+    let role = match feature.kind {
         FeatureKind::Numeric { transform, missing } => {
             let map = NumericMap::resolve(&feature.name, transform, statistics)?;
             Role::Numeric { map: Transform::new(map), missing: missing.map(|x| map.apply(x)) }
+        }
+        FeatureKind::Vector { size, missing } => {
+            Role::Vector { size: size as usize, missing: missing.map(|x| x as f32) }
         }
         FeatureKind::Bucketized { .. } => Role::Bucket {
             buckets: Bucketizer::resolve(feature, statistics)?,
             missing: FeatureKey::missing(&feature.name),
         },
-        _ => role_in_side_table(feature),
-    })
+        _ => return Ok(role_in_side_table(feature)),
+    };
+    Ok(derived(feature, role))
 }
 
 /// Returns the role that decodes the column of a feature in the file of its side table. The values
 /// are not transformed here, because a transform needs the statistics of the joined values.
 pub(crate) fn role_in_side_table(feature: &FeatureSpec) -> Role {
-    match feature.kind {
+    let role = match feature.kind {
         FeatureKind::Id { raw, .. } => {
             Role::Id { raw, missing: FeatureKey::missing(&feature.name) }
         }
         FeatureKind::Ids { raw, .. } | FeatureKind::Sequence { raw, .. } => Role::Ids { raw },
         // A cross reads no column and has no role.
         _ => Role::Number { needed: feature.needs_value() },
-    }
+    };
+    derived(feature, role)
 }

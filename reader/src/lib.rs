@@ -51,6 +51,7 @@ mod block;
 mod config;
 mod counts;
 mod dataset;
+mod derived;
 mod error;
 mod estimate;
 mod explain;

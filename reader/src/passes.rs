@@ -100,7 +100,7 @@ fn inputs<'a>(dataset: &'a Dataset, features: &[usize]) -> (Vec<Field>, Vec<Inpu
             fields.push(Field {
                 used_by: format!("feature `{}`", spec.name),
                 column: spec.column.clone(),
-                role: Role::Number { needed: spec.needs_value() },
+                role: field::derived(spec, Role::Number { needed: spec.needs_value() }),
                 slot: Slot::Pass,
             });
             continue;

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_feature::{FeatureKey, LabelColumn};
+use zillion_feature::LabelColumn;
 
 use crate::block::{Block, Column, ColumnView, Lists, Piece};
 use crate::error::{ReaderError, Result};
@@ -90,6 +90,7 @@ fn permute_column(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
             mask: labels.mask.is_some().then(|| permute_values(parts, order)),
         }),
         Column::Lists(_) => Column::Lists(permute_lists(parts, order)?),
+        Column::Vectors(_) => Column::Vectors(permute_lists(parts, order)?),
         Column::Numbers(_) | Column::Raws(_) | Column::Texts(_) | Column::RawLists(_) => {
             unreachable!("a pass over values as they stand keeps the file order")
         }
@@ -110,13 +111,16 @@ where
     order.iter().map(|&row| all[row as usize]).collect()
 }
 
-fn permute_lists(parts: &[Part<'_>], order: &[u32]) -> Result<Lists<FeatureKey>> {
+fn permute_lists<T: Copy>(parts: &[Part<'_>], order: &[u32]) -> Result<Lists<T>>
+where
+    Lists<T>: ColumnView,
+{
     // This table holds the list of each row. A lookup in the table replaces a search for the row's
     // part.
-    let mut lists: Vec<(&[FeatureKey], Option<&[f32]>)> = Vec::with_capacity(order.len());
+    let mut lists: Vec<(&[T], Option<&[f32]>)> = Vec::with_capacity(order.len());
     let mut weighted = false;
     for part in parts {
-        let Lists { offsets, values: keys, weights } = part.column.view();
+        let Lists { offsets, values: keys, weights } = part.column.view::<Lists<T>>();
         weighted |= weights.is_some();
         let rows = offsets[part.start..=part.start + part.rows].windows(2);
         lists.extend(rows.map(|ends| {

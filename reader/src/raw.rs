@@ -113,6 +113,22 @@ impl RawRows {
         })
     }
 
+    /// Opens files whose `columns` a caller copies as they are. The inputs of a block have the names
+    /// of the columns.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read or lacks a column, if a column holds lists, or if
+    /// there is no row.
+    pub fn open_columns(
+        config: &DataConfig,
+        files: &[PathBuf],
+        columns: &[String],
+    ) -> Result<Self> {
+        let sources = DataFile::open_all(config, files)?;
+        let (inputs, fields) = Inputs::of_columns(columns);
+        Self::open_fields(config, sources, inputs, fields, Vec::new())
+    }
+
     fn open_with(
         config: &DataConfig,
         files: &[PathBuf],
@@ -126,6 +142,16 @@ impl RawRows {
             labels.push(field.is_some().then_some(fields.len()));
             fields.extend(field);
         }
+        Self::open_fields(config, sources, inputs, fields, labels)
+    }
+
+    fn open_fields(
+        config: &DataConfig,
+        sources: Vec<DataFile>,
+        inputs: Inputs,
+        fields: Vec<Field>,
+        labels: Vec<Option<usize>>,
+    ) -> Result<Self> {
         let reading = Reading::new(
             &Arc::new(sources),
             fields,

@@ -158,7 +158,7 @@ fn key_field(spec: &SideSpec, role: Role) -> Field {
 }
 
 fn column(pieces: &[Piece], field: usize, role: &Role) -> Result<SideColumn> {
-    Ok(match role {
+    Ok(match role.of_values() {
         Role::Id { .. } => SideColumn::Keys(values(pieces, field)),
         Role::Ids { .. } => {
             let rows = pieces.iter().map(|piece| piece.rows).sum();

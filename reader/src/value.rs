@@ -5,8 +5,12 @@ use std::sync::Arc;
 
 use zillion_feature::raw_value::{ValueError, finite, parse_f64, parse_i64};
 use zillion_feature::{
-    Bucketizer, FeatureKey, LabelColumn, LabelKind, LabelSpec, NumericMap, TimeUnit,
+    Bucketizer, FeatureKey, LabelColumn, LabelKind, LabelSpec, LabelValues, NumericMap, RawValue,
+    TimeUnit,
 };
+
+use crate::block::Lists;
+use crate::derived::{event_rule, event_time};
 
 /// The reason why a value cannot be used. The type is small, because inner loops return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,12 +20,18 @@ pub(crate) enum Refusal {
     BeyondF32,
     Missing,
     NotLabel,
+    /// The value of a label's column is neither one of the positive nor of the negative values.
+    OtherLabel,
     NegativeCount,
     NotWeight,
     NotTime,
     /// The event time is not plausible in the unit that the job names.
     NotInUnit(TimeUnit),
     TooManyIds,
+    /// A vector has another number of floats than its feature.
+    VectorSize { found: u32 },
+    /// A float inside a vector is missing.
+    VectorGap,
     NoSideRow,
     List,
     Object,
@@ -103,12 +113,14 @@ pub(crate) fn numeric(map: &Transform, x: f64) -> Outcome<f32> {
 }
 
 /// The rule by which the number in a column becomes a label.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum LabelRule {
     /// The number is the label, and must be 0 or 1.
     Flag,
     /// The label is 1 for each number that reaches the threshold, and 0 for any other number.
     AtLeast(f64),
+    /// The label is 1 for some values of the column, and 0 for others.
+    Values(Arc<LabelValues>),
     /// The number is the label, and must be finite as a 32-bit float.
     Number,
     /// The number is the label, and must be finite as a 32-bit float and not negative.
@@ -117,6 +129,9 @@ pub(crate) enum LabelRule {
 
 impl LabelRule {
     pub(crate) fn of(label: &LabelSpec) -> Self {
+        if let Some(values) = &label.values {
+            return Self::Values(Arc::new(values.clone()));
+        }
         match (label.kind, label.at_least) {
             (LabelKind::Binary, Some(threshold)) => Self::AtLeast(threshold),
             (LabelKind::Binary, None) => Self::Flag,
@@ -128,9 +143,10 @@ impl LabelRule {
 
 /// Converts a number to a label.
 #[inline]
-pub(crate) fn label(x: f64, rule: LabelRule) -> Outcome<f32> {
+pub(crate) fn label(x: f64, rule: &LabelRule) -> Outcome<f32> {
     match rule {
-        LabelRule::AtLeast(threshold) => Ok(f32::from(u8::from(finite(x)? >= threshold))),
+        LabelRule::AtLeast(threshold) => Ok(f32::from(u8::from(finite(x)? >= *threshold))),
+        LabelRule::Values(values) => flag_label(values.of_number(x)),
         LabelRule::Flag if x == 0.0 || x == 1.0 => Ok(x.abs() as f32),
         LabelRule::Flag => Err(Refusal::NotLabel),
         LabelRule::Count if x < 0.0 => Err(Refusal::NegativeCount),
@@ -139,6 +155,16 @@ pub(crate) fn label(x: f64, rule: LabelRule) -> Outcome<f32> {
             if y.is_finite() { Ok(y) } else { Err(Refusal::BeyondF32) }
         }
     }
+}
+
+/// Converts the result of a comparison with the values of a label to the label.
+#[inline]
+pub(crate) fn label_from(is_positive: Option<bool>) -> Outcome<Option<f32>> {
+    flag_label(is_positive).map(Some)
+}
+
+fn flag_label(is_positive: Option<bool>) -> Outcome<f32> {
+    is_positive.map(|flag| f32::from(u8::from(flag))).ok_or(Refusal::OtherLabel)
 }
 
 /// Appends a label. If the label is `None` and there is a mask, the mask marks the row. If there is
@@ -152,6 +178,34 @@ pub(crate) fn push_label(labels: &mut LabelColumn, label: Option<f32>) -> Outcom
     }
     labels.values.push(label.unwrap_or_default());
     Ok(())
+}
+
+/// Returns a float of a vector.
+#[inline]
+pub(crate) fn vector_float(x: Option<f64>) -> Outcome<f32> {
+    let y = finite(x.ok_or(Refusal::VectorGap)?)? as f32;
+    if y.is_finite() { Ok(y) } else { Err(Refusal::BeyondF32) }
+}
+
+/// Ends the vector of a row, whose floats have been appended since the end of the last row. If there
+/// are none, the vector is missing.
+pub(crate) fn end_vector(
+    vectors: &mut Lists<f32>,
+    size: usize,
+    missing: Option<f32>,
+) -> Outcome<()> {
+    let start = vectors.offsets.last().map_or(0, |&end| end as usize);
+    match vectors.values.len() - start {
+        0 => {
+            let missing = missing.ok_or(Refusal::Missing)?;
+            vectors.values.extend(std::iter::repeat_n(missing, size));
+        }
+        found if found != size => {
+            return Err(Refusal::VectorSize { found: u32::try_from(found).unwrap_or(u32::MAX) });
+        }
+        _ => {}
+    }
+    vectors.end()
 }
 
 /// Returns the key of the bucket that contains a number, or `missing` if there is no number.
@@ -182,7 +236,9 @@ pub(crate) fn label_from_cell(cell: &[u8]) -> Outcome<f32> {
         b"1" => Ok(1.0),
         _ if cell.eq_ignore_ascii_case(b"true") => Ok(1.0),
         _ if cell.eq_ignore_ascii_case(b"false") => Ok(0.0),
-        _ => parse_f64(cell).map_err(|_| Refusal::NotLabel).and_then(|x| label(x, LabelRule::Flag)),
+        _ => {
+            parse_f64(cell).map_err(|_| Refusal::NotLabel).and_then(|x| label(x, &LabelRule::Flag))
+        }
     }
 }
 
@@ -192,8 +248,33 @@ pub(crate) fn weight(x: f64) -> Outcome<f32> {
     if y.is_finite() && x >= 0.0 { Ok(y) } else { Err(Refusal::NotWeight) }
 }
 
-pub(crate) fn time_from_cell(cell: &[u8]) -> Outcome<i64> {
-    parse_i64(cell.trim_ascii()).map_err(|_| Refusal::NotTime)
+/// Returns the event time in a cell: a whole number, or if there is a unit also a date or a number
+/// with a fraction.
+pub(crate) fn time_from_cell(cell: &[u8], unit: Option<TimeUnit>) -> Outcome<i64> {
+    let cell = cell.trim_ascii();
+    match (parse_i64(cell), unit) {
+        (Ok(time), _) => Ok(time),
+        (Err(_), Some(unit)) => {
+            let moment = event_rule(unit).read_text(cell).map_err(refuse_time)?;
+            event_time(moment, unit)
+        }
+        (Err(_), None) => Err(Refusal::NotTime),
+    }
+}
+
+/// Returns the refusal of an event time that cannot be read.
+pub(crate) fn refuse_time(error: ValueError) -> Refusal {
+    match error {
+        ValueError::NotInUnit(unit) => Refusal::NotInUnit(unit),
+        ValueError::AmbiguousDate => error.into(),
+        _ => Refusal::NotTime,
+    }
+}
+
+/// Returns a text that is copied as it is. An empty text is a missing value.
+pub(crate) fn kept_text(text: &[u8]) -> Outcome<RawValue<'static>> {
+    let text = std::str::from_utf8(text).map_err(|_| ValueError::NotUtf8)?;
+    Ok(if text.is_empty() { RawValue::Missing } else { RawValue::Text(text.to_owned().into()) })
 }
 
 /// Returns an event time unchanged, or refuses it if it is not plausible in its unit.

@@ -73,6 +73,7 @@ pub(crate) fn datatype(input: &InputSpec) -> Datatype {
         InputKind::Id(RawType::U64) => Datatype::Uint64,
         InputKind::Id(RawType::String) => Datatype::Bytes,
         InputKind::Number => Datatype::Fp32,
+        InputKind::Time => Datatype::Bytes,
     }
 }
 

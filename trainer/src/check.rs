@@ -150,6 +150,7 @@ fn parts(schema: &Schema) -> Vec<(String, Schema)> {
             FeatureKind::Id { .. }
                 | FeatureKind::Ids { .. }
                 | FeatureKind::Numeric { .. }
+                | FeatureKind::Vector { .. }
                 | FeatureKind::Bucketized { .. }
         );
         if alone {

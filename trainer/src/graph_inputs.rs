@@ -53,7 +53,7 @@ pub(crate) fn model_inputs(
             .map(|layout| TableInput { name: layout.name.clone(), stride: layout.stride })
             .collect(),
         columns: columns.collect(),
-        numeric: schema.numeric().map(|feature| feature.name.clone()).collect(),
+        numeric: schema.numeric_names(),
         labels: schema.labels.iter().map(|spec| label(&spec.name, spec.weight)).collect(),
     }
 }

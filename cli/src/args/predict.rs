@@ -53,6 +53,10 @@ pub(crate) struct PredictArgs {
     /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
+    /// Columns of FILE to copy beside the scores, as in --keep user_id,item_id: cells before the
+    /// scores, or with --json an object `kept`
+    #[arg(long, value_name = "COLUMN,..", value_delimiter = ',')]
+    pub(crate) keep: Vec<String>,
     /// Print one JSON object for each row instead of a line of probabilities
     #[arg(long)]
     pub(crate) json: bool,

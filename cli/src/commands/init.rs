@@ -191,7 +191,12 @@ impl Draft {
     /// Returns whether the file may be split. There must be no validation or test file beside it.
     /// No column may have weights, because a Parquet file would store them in a separate column.
     fn can_be_split(&self) -> bool {
-        let has_weights = |meaning: &Guessed| matches!(meaning, Guessed::Weighted { .. });
+        let is_text = DataConfig::default().is_text(&self.folder.join(&self.train)).unwrap_or(true);
+        // Only files with types of their own hold vectors.
+        let has_weights = |meaning: &Guessed| match meaning {
+            Guessed::Vector { .. } => is_text,
+            meaning => matches!(meaning, Guessed::Weighted { .. }),
+        };
         self.valid.is_none()
             && self.test.is_none()
             && !self.features.iter().any(|(_, _, meaning)| has_weights(meaning))
@@ -238,6 +243,12 @@ impl Draft {
                 self.label.name
             );
         }
+        if let Some(texts) = &self.label.texts {
+            eprintln!(
+                "note: the label is 1 if `{}` is \"{}\": {}",
+                self.label.name, texts.positive, texts.reason
+            );
+        }
         for note in &self.preview.sniffed.notes {
             eprintln!("note: {note}");
         }
@@ -264,6 +275,9 @@ impl Draft {
         for (name, column, meaning) in &self.features {
             write_feature(&mut text, name, column, meaning);
         }
+        if let Some(time) = &self.preview.guess.event_time {
+            self.offer_parts(&mut text, time);
+        }
         if !self.left.is_empty() {
             text.push_str("\n# Left out:\n");
             for (column, why) in &self.left {
@@ -282,6 +296,11 @@ impl Draft {
             let bound = Value::from(*bound);
             let _ = writeln!(text, "at_least = {bound}  # 1 from here on: {}", one_line(reason));
         }
+        if let Some(texts) = &self.label.texts {
+            let (positive, negative) = (quoted(&texts.positive), quoted(&texts.negative));
+            let _ = writeln!(text, "positive = {positive}  # {}", one_line(&texts.reason));
+            let _ = writeln!(text, "negative = {negative}  # any other value is an error");
+        }
     }
 
     /// Writes the section of the columns that are no features.
@@ -297,6 +316,30 @@ impl Draft {
             let _ = writeln!(text, "event_time = {}", quoted(name));
             if let Some(Ok(unit)) = unit.map(Value::try_from) {
                 let _ = writeln!(text, "event_time_unit = {unit}");
+            }
+        }
+    }
+
+    /// Writes features that are derived from the event time, each behind the sign of a comment.
+    fn offer_parts(&self, text: &mut String, time: &EventTime) {
+        text.push_str(
+            "\n# Parts of the time of the row; remove the signs # before those to try. Hours and days are\n\
+             # those of UTC; for another clock, add zone = \"+02:00\". A request must then send the time.\n",
+        );
+        let mut taken: BTreeSet<String> =
+            self.features.iter().map(|(name, ..)| name.clone()).collect();
+        let unit = time.own_unit.and_then(|unit| Value::try_from(unit).ok());
+        for (part, kind) in [
+            ("hour", "kind = \"id\""),
+            ("weekday", "kind = \"id\""),
+            ("days", "kind = \"bucketized\"\n# buckets = 16"),
+        ] {
+            let name = feature_name(&format!("{}_{part}", time.name), &mut taken);
+            let column = quoted(&time.name);
+            let _ = writeln!(text, "# [features.{name}]\n# column = {column}\n# {kind}");
+            let _ = writeln!(text, "# derive = \"{part}\"");
+            if let Some(unit) = &unit {
+                let _ = writeln!(text, "# time_unit = {unit}");
             }
         }
     }
@@ -353,7 +396,8 @@ impl Draft {
             None => "",
         };
         let has_vector = |meaning: &Guessed| {
-            matches!(meaning, Guessed::Id { .. } | Guessed::Ids { .. } | Guessed::Weighted { .. })
+            let of_ids = matches!(meaning, Guessed::Id { .. } | Guessed::Ids { .. });
+            of_ids || matches!(meaning, Guessed::Weighted { .. } | Guessed::Time { .. })
         };
         let vectors = self.features.iter().filter(|(_, _, meaning)| has_vector(meaning)).count();
         // Interactions between vectors need at least two vectors, and a wide part needs one.
@@ -409,6 +453,24 @@ fn write_feature(text: &mut String, name: &str, column: &str, meaning: &Guessed)
             if let Some(missing) = missing {
                 let missing = Value::from(*missing);
                 let _ = writeln!(text, "missing = {missing}  # the median stands for it");
+            }
+        }
+        Guessed::Vector { size, has_gaps, reason } => {
+            section("vector", reason);
+            let _ = writeln!(text, "size = {size}");
+            if *has_gaps {
+                let _ =
+                    writeln!(text, "missing = 0.0  # stands for each float of a missing vector");
+            }
+        }
+        Guessed::Time { unit, order, reason } => {
+            section("bucketized", reason);
+            let _ = writeln!(text, "buckets = 16\nderive = \"days\"");
+            if let Some(Ok(unit)) = unit.map(Value::try_from) {
+                let _ = writeln!(text, "time_unit = {unit}");
+            }
+            if let Some(Ok(order)) = order.map(Value::try_from) {
+                let _ = writeln!(text, "date_order = {order}");
             }
         }
         Guessed::Left(_) => {}

@@ -1,5 +1,6 @@
 //! `zillion predict`: scores rows with a checkpoint.
 
+mod kept_columns;
 mod score_lines;
 mod version;
 
@@ -18,6 +19,7 @@ use crate::device::chosen_gpu;
 use crate::registry::print_store_retries;
 use crate::report;
 use crate::watch::{Choice, Lines};
+use kept_columns::KeptColumns;
 use score_lines::ScoreLines;
 
 pub(crate) fn run(args: &PredictArgs) -> Result<()> {
@@ -51,6 +53,9 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
 
     let device = chosen_gpu(&args.device, args.dense.unwrap_or_default())?;
     if !args.fetch.fetch.is_empty() {
+        if !args.keep.is_empty() {
+            return usage_error("--fetch prints no scores; remove --keep or --fetch");
+        }
         if device.is_some() {
             return usage_error("--fetch computes on processors; remove --device or --fetch");
         }
@@ -69,7 +74,8 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
         |task: &Task| labels.get(task.label.of()).map(|label| label.kind).unwrap_or_default();
     let tasks = loaded.job.tasks().into_iter();
     let tasks = tasks.map(|task| (task.name.clone(), kind(&task))).collect();
-    let mut scores = ScoreLines::new(out, args.json, tasks)?;
+    let kept = KeptColumns::open(&data, input, &args.keep)?;
+    let mut scores = ScoreLines::new(out, args.json, tasks, kept)?;
     let sides: Vec<String> = loaded.job.schema.sides.iter().map(|s| s.name.clone()).collect();
     let mut side_missing = vec![0; sides.len()];
     let mut failed = None;

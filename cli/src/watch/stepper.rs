@@ -139,7 +139,11 @@ fn values<'a>(schema: &'a Schema, batch: &'a Batch, row: usize) -> Vec<(&'a str,
     let (mut sparse, mut numeric) = (batch.sparse.iter(), batch.numeric.iter());
     let value = |feature: &'a FeatureSpec| {
         let text = match feature.table() {
-            None => numeric.next().map(|values| values[row].to_string()),
+            None => {
+                let columns = numeric.by_ref().take(feature.numeric_width());
+                let values: Vec<String> = columns.map(|values| values[row].to_string()).collect();
+                Some(values.join(" "))
+            }
             Some(_) => sparse.next().map(|column| keys(feature, column.row(row))),
         };
         (feature.name.as_str(), text.unwrap_or_default())

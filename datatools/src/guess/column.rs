@@ -113,6 +113,9 @@ pub(super) fn guess_column(
     if present == 0 {
         return Guessed::Left("no row has a value".to_owned());
     }
+    if let Some(vector) = guess_vector(column) {
+        return vector;
+    }
     if distinct == 1 && present == column.rows {
         return Guessed::Left("every row has the same value".to_owned());
     }
@@ -161,10 +164,7 @@ pub(super) fn guess_column(
             }
             numeric(column, format!("{many} different numbers"))
         }
-        "boolean" => {
-            let raw = if column.data_type == "text" { RawType::String } else { RawType::I64 };
-            Guessed::Id { raw, reason: "true and false".to_owned() }
-        }
+        "boolean" => Guessed::Id { raw: RawType::I64, reason: "true and false".to_owned() },
         "list" if column.data_type == SVM_VECTOR => Guessed::Weighted {
             raw: RawType::I64,
             reason: format!(
@@ -181,6 +181,23 @@ pub(super) fn guess_column(
         "text" => guess_text(column, config, &many, all_distinct),
         other => Guessed::Left(format!("no feature reads a column of type {other}; convert it")),
     }
+}
+
+/// Returns the guess for a column whose lists hold the same number of floats, or `None` for any
+/// other column.
+fn guess_vector(column: &ColumnProfile) -> Option<Guessed> {
+    let (least, most) = column.list_lengths?;
+    if column.kind() != "list" || !column.data_type.contains("float") || most < 2 {
+        return None;
+    }
+    if least != most {
+        return Some(Guessed::Left(format!(
+            "lists of {least} to {most} floats, but a vector has the same number in each row; bring \
+             them to one length"
+        )));
+    }
+    let has_gaps = column.present() < column.rows;
+    Some(Guessed::Vector { size: most, has_gaps, reason: format!("lists of {most} floats") })
 }
 
 /// Guesses what a column of whole numbers is: ids or amounts.
@@ -279,10 +296,11 @@ fn guess_text(
 ) -> Guessed {
     let cells = column.cells;
     let example = column.example.as_deref().unwrap_or_default();
-    if cells.date * 2 > cells.text {
+    if (cells.date.max(column.times.day_first).max(column.times.month_first)) * 2 > cells.text {
+        let why = column.times.order(cells.text).err().unwrap_or("some cells hold other values");
         return Guessed::Left(format!(
-            "dates such as \"{example}\"; add columns for their parts (hour, weekday), or seconds since \
-             1970 for `[columns] event_time`"
+            "dates such as \"{example}\", but {why}; add a feature with derive = \"days\", and with \
+             date_order if the year comes last"
         ));
     }
     let numbers = cells.whole + cells.beyond_i64 + cells.fraction;

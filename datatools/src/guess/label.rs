@@ -1,13 +1,20 @@
 //! The guess of the label.
 
-use super::GuessedLabel;
-use crate::profile::{ColumnProfile, Profile, SVM_LABEL};
+use super::{GuessedLabel, TextLabel};
+use crate::profile::{ColumnProfile, Count, Kept, Profile, SVM_LABEL, text_key};
 
 /// The common names of labels. The most likely name comes first.
 const LABELS: &str = "label click clicked is_click is_clicked target y conversion converted \
                       is_converted purchase purchased bought liked like response outcome class";
 /// The common names of grades that a user gives. They become labels by a bound.
 const GRADES: &str = "rating ratings stars score grade overall review_score";
+/// The texts that make a label 1, and those that make it 0.
+const POSITIVE: &str = "yes y t on click clicked purchase purchased bought buy positive pos like \
+                        liked success won";
+const NEGATIVE: &str = "no n f off none negative neg skip skipped ignored dislike disliked failure \
+                        lost";
+/// The maximum number of bytes of a text that a report shows whole.
+const LONGEST_TEXT: usize = 48;
 /// The largest share of rows that a drafted bound lets have a label of 1, if a smaller share is
 /// possible.
 const MOST_POSITIVE: f64 = 0.6;
@@ -15,6 +22,16 @@ const MOST_POSITIVE: f64 = 0.6;
 impl GuessedLabel {
     /// Returns the labels of the rows that the profile kept, or `None` if one of them is missing.
     pub(super) fn values(&self, profile: &Profile) -> Option<Vec<bool>> {
+        if let Some(texts) = &self.texts {
+            let [positive, negative] =
+                [&texts.positive, &texts.negative].map(|t| text_key(t.as_bytes()));
+            let label = |kept: &Kept| match kept.key {
+                key if key == positive => Some(true),
+                key if key == negative => Some(false),
+                _ => None,
+            };
+            return profile.column(&self.name)?.kept.iter().map(label).collect();
+        }
         let bound = self.at_least.as_ref().map_or(0.5, |(bound, _)| *bound);
         let label = |number: f64| (!number.is_nan()).then_some(number >= bound);
         profile.column(&self.name)?.kept.iter().map(|kept| label(kept.number)).collect()
@@ -82,9 +99,12 @@ pub(super) fn choose_label(profile: &Profile, given: Option<&str>) -> Result<Gue
 fn label_of(column: &ColumnProfile) -> Result<GuessedLabel, String> {
     let name = column.name.clone();
     if is_binary(column) {
-        return Ok(GuessedLabel { name, at_least: None });
+        return Ok(GuessedLabel { name, at_least: None, texts: None });
     }
     let (distinct, _) = column.distinct();
+    if let Some(texts) = text_label(column) {
+        return Ok(GuessedLabel { name, at_least: None, texts: Some(texts) });
+    }
     let is_number = matches!(column.kind(), "whole" | "number");
     let usable = is_number && column.present() == column.rows && column.cells.not_finite == 0;
     let Some(bound) = column.bound_of_share(MOST_POSITIVE).filter(|_| usable && distinct > 1)
@@ -95,7 +115,39 @@ fn label_of(column: &ColumnProfile) -> Result<GuessedLabel, String> {
     let reason = format!(
         "is every {name} from {bound} on what you want to predict? {positive:.0} % of the rows have it"
     );
-    Ok(GuessedLabel { name, at_least: Some((bound, reason)) })
+    Ok(GuessedLabel { name, at_least: Some((bound, reason)), texts: None })
+}
+
+/// Returns the two texts of a column, if it has exactly two in all rows. The positive one is known
+/// by its word, and otherwise the rarer one.
+fn text_label(column: &ColumnProfile) -> Option<TextLabel> {
+    let is_usable = column.kind() == "text" && column.present() == column.rows;
+    let top = column.top(3);
+    let ([one, other], (2, true), true) = (top.as_slice(), column.distinct(), is_usable) else {
+        return None;
+    };
+    // A text that a report shows shortened or escaped is not the value.
+    let is_whole = |text: &str| text.len() <= LONGEST_TEXT && !text.contains('\\');
+    if [one, other].iter().any(|count| !is_whole(&count.value)) {
+        return None;
+    }
+    let is = |words: &str, text: &str| words.split(' ').any(|word| text.eq_ignore_ascii_case(word));
+    let says = |count: &Count, other: &Count| {
+        is(POSITIVE, count.value.trim()) || is(NEGATIVE, other.value.trim())
+    };
+    let (positive, negative, why) = match (says(one, other), says(other, one)) {
+        (true, false) => (one, other, "by its word"),
+        (false, true) => (other, one, "by its word"),
+        // The most frequent value comes first.
+        _ => (other, one, "the rarer of the two"),
+    };
+    let share = 100.0 * positive.count as f64 / column.rows.max(1) as f64;
+    let reason = format!(
+        "is \"{}\" what you want to predict ({why})? {share:.0} % of the rows have it",
+        positive.value
+    );
+    let (positive, negative) = (positive.value.trim().to_owned(), negative.value.trim().to_owned());
+    Some(TextLabel { positive, negative, reason })
 }
 
 /// Returns the column that has the most likely one of some names, or `None` if no column has one.
@@ -122,7 +174,8 @@ fn not_binary(column: &ColumnProfile) -> String {
         }
         (2, _) => format!("label `{name}` holds {}; write 0 and 1 instead", top.join(" and ")),
         (n, _) => format!(
-            "label `{name}` holds {n} values ({}, ..) instead of 0 and 1; convert it to 0 and 1, or \
+            "label `{name}` holds {n} values ({}, ..) instead of 0 and 1; name those that make \
+             it 1 in a job, as in `positive = [\"a\", \"b\"]`, or \
              choose another column with the setting `label`",
             top.join(", ")
         ),

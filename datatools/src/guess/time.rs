@@ -1,8 +1,8 @@
 //! The guess of the column of event times.
 
-use zillion_feature::TimeUnit;
+use zillion_feature::{DateOrder, Moment, TimeUnit};
 
-use super::{EventTime, has_word};
+use super::{EventTime, Guessed, has_word};
 use crate::profile::{ColumnProfile, Profile};
 
 /// The words that mark a column as the time of the event if its name contains them. The most likely
@@ -38,9 +38,17 @@ const OTHER_TIMES: [&str; 9] = [
 ];
 const UNITS: [TimeUnit; 4] =
     [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond, TimeUnit::Nanosecond];
-/// The reason for leaving out a time that is not the event time.
-pub(super) const EXTRA: &str = "a time, but not the time of the row; add a column for what it tells, \
-                                such as the age at the time of the row";
+
+/// A column of times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TimeColumn {
+    /// The unit of whole numbers, or `None` if the values tell their meaning themselves.
+    pub(super) unit: Option<TimeUnit>,
+    /// The order of day and month in texts, or `None` if the texts need none.
+    pub(super) order: Option<DateOrder>,
+    /// Whether the values are texts.
+    pub(super) is_text: bool,
+}
 
 /// Returns the column of event times, or `None` if no column with a value in each row holds times.
 pub(super) fn choose_event_time(profile: &Profile) -> Option<EventTime> {
@@ -53,15 +61,45 @@ pub(super) fn choose_event_time(profile: &Profile) -> Option<EventTime> {
         .iter()
         .filter(|column| column.present() == column.rows && !has_word(&column.name, &OTHER_TIMES));
     let times = times.filter_map(|column| Some((rank(column), column, time_of(column)?)));
-    let (_, column, unit) = times.min_by_key(|&(rank, ..)| rank)?;
-    Some(EventTime { name: column.name.clone(), unit })
+    let times = times.filter(|(_, column, time)| time.order.is_none() && is_of_events(column));
+    let (_, column, time) = times.min_by_key(|&(rank, ..)| rank)?;
+    let own_unit = time.unit;
+    // Texts are converted to a unit, and seconds hold all that usual texts tell.
+    let unit = own_unit.or(time.is_text.then_some(TimeUnit::Second));
+    Some(EventTime { name: column.name.clone(), unit, own_unit })
 }
 
-/// Returns whether a column holds times, with their unit if they are whole numbers. Whole numbers
-/// are times if the name of the column says so and all of them lie between 1980 and 2199.
-pub(super) fn time_of(column: &ColumnProfile) -> Option<Option<TimeUnit>> {
+/// Returns whether the dates and timestamps of a column can be the times of events.
+fn is_of_events(column: &ColumnProfile) -> bool {
+    let is_plausible = |time: Moment| {
+        let count = time.count(TimeUnit::Second);
+        count.is_some_and(|count| TimeUnit::Second.to_ms(count).is_some())
+    };
+    column.times.span.is_none_or(|(first, last)| is_plausible(first) && is_plausible(last))
+}
+
+/// Returns the guess for a column of times that is not the event time: its day as a number, in
+/// buckets, so that a missing time needs no number.
+pub(super) fn guess_time(column: &ColumnProfile, time: TimeColumn) -> Guessed {
+    let span = column.times.span.map_or(String::new(), |(first, last)| {
+        let day = |time: Moment| time.to_string().chars().take(10).collect::<String>();
+        format!(" from {} to {}", day(first), day(last))
+    });
+    let reason = format!("times{span}, as days; also try derive = \"weekday\" or \"month\"");
+    Guessed::Time { unit: time.unit, order: time.order, reason }
+}
+
+/// Returns what is known of a column of times, or `None` if the column holds other values. Whole
+/// numbers are times if the name of the column says so and all of them lie between 1980 and 2199.
+pub(super) fn time_of(column: &ColumnProfile) -> Option<TimeColumn> {
+    let plain = TimeColumn { unit: None, order: None, is_text: false };
     if column.data_type == "timestamp" || column.data_type.starts_with("date") {
-        return Some(None);
+        return Some(plain);
+    }
+    let texts = column.cells.text;
+    if column.kind() == "text" && texts == column.present() {
+        let order = column.times.order(texts).ok()?;
+        return Some(TimeColumn { order, is_text: true, ..plain });
     }
     let names = has_word(&column.name, &TIME_NAMES) || has_word(&column.name, &OTHER_TIMES);
     if column.kind() != "whole" || !names {
@@ -71,5 +109,6 @@ pub(super) fn time_of(column: &ColumnProfile) -> Option<Option<TimeUnit>> {
     let is_plausible = |unit: &TimeUnit| {
         [numbers.min, numbers.max].iter().all(|&time| unit.to_ms(time as i64).is_some())
     };
-    UNITS.into_iter().find(is_plausible).map(Some)
+    let unit = UNITS.into_iter().find(is_plausible)?;
+    Some(TimeColumn { unit: Some(unit), ..plain })
 }

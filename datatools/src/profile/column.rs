@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::tally::{Cells, Kept, SEPARATORS, Separated, Tally};
+use super::times::Times;
 use super::values::Values;
 
 /// The summary of the values in one column.
@@ -21,6 +22,8 @@ pub struct ColumnProfile {
     pub cells: Cells,
     /// The number of values in all lists.
     pub items: u64,
+    /// The smallest and the largest number of values in a list, or `None` if there are no lists.
+    pub list_lengths: Option<(usize, usize)>,
     /// The mean number of bytes of a text.
     pub mean_bytes: f64,
     /// The counts of text cells with several values, for each of the separators `|`, `;` and `,`.
@@ -32,6 +35,8 @@ pub struct ColumnProfile {
     /// The first number with thousands separators, a currency or a unit, or `None` if there is no
     /// such number.
     pub example_decorated: Option<String>,
+    /// The counts of the values that are times.
+    pub times: Times,
     /// Whether all values are whole numbers and each is larger than the previous one.
     pub ascending: bool,
     /// The values of the first rows, as many as the profile was to keep.
@@ -80,11 +85,13 @@ impl ColumnProfile {
             missing,
             cells,
             items: tally.items,
+            list_lengths: tally.list_lengths,
             mean_bytes: tally.bytes as f64 / cells.text.max(1) as f64,
             separated: tally.separated.map(|s| (separators.next().map_or('|', char::from), s)),
             markers: tally.markers,
             example: tally.example,
             example_decorated: tally.example_decorated,
+            times: tally.times,
             ascending: tally.ascending && cells.whole > 1 && cells.whole == rows,
             kept: tally.kept,
             values,

@@ -93,8 +93,10 @@ impl Reading<'_> {
         if grammar == Grammar::Json {
             for (name, tally) in self.types.iter_mut().zip(&self.tallies) {
                 if tally.cells.list > 0 {
-                    let [whole, text, _] = tally.item_kinds;
+                    let [whole, text, other] = tally.item_kinds;
                     let of = match (whole, text) {
+                        // The other items are floats as a rule; wrong ones are named when read.
+                        (_, 0) if other > 0 => "float64",
                         (1.., 0) | (0, 0) => "int64",
                         (0, 1..) => "string",
                         _ => "several types",

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use zillion_feature::random::mix64;
-use zillion_feature::{FeatureKey, MixedHasher};
+use zillion_feature::{FeatureKey, MixedHasher, Moment, TimeUnit};
 
 use super::shape::{self, Shape};
+use super::times::Times;
 use super::values::Values;
 use zillion_feature::raw_value::{group_from_bytes, parse_i64, parse_u64};
 use zillion_reader::{Sample, Sketch};
@@ -99,6 +100,8 @@ pub(crate) struct Tally {
     pub(super) separated: [Separated; 3],
     /// The number of values in all lists.
     pub(super) items: u64,
+    /// The smallest and the largest number of values in a list.
+    pub(super) list_lengths: Option<(usize, usize)>,
     /// Three counts of the values in JSON lists: whole numbers, texts, and all other values.
     pub(super) item_kinds: [u64; 3],
     /// The number of cells that are equal to each possible null marker.
@@ -108,6 +111,8 @@ pub(crate) struct Tally {
     /// The values of the first rows, at most `most_kept`.
     pub(super) kept: Vec<Kept>,
     most_kept: usize,
+    /// The counts of the values that are times.
+    pub(super) times: Times,
     /// Whether each whole number is larger than the previous one.
     pub(super) ascending: bool,
     last: Option<i64>,
@@ -134,12 +139,14 @@ impl Tally {
             bytes: 0,
             separated: Default::default(),
             items: 0,
+            list_lengths: None,
             item_kinds: [0; 3],
             markers: vec![0; markers],
             example: None,
             example_decorated: None,
             kept: Vec::new(),
             most_kept,
+            times: Times::default(),
             ascending: true,
             last: None,
             wanted,
@@ -231,6 +238,13 @@ impl Tally {
         self.value(FeatureKey::from_u64(u64::from(x)), f64::from(u8::from(x)), || x.to_string());
     }
 
+    /// Counts a value of a type of dates or timestamps.
+    pub(super) fn time(&mut self, time: Moment) {
+        self.times.add(time);
+        let seconds = time.count(TimeUnit::Second).unwrap_or_default();
+        self.value(text_key(time.to_string().as_bytes()), seconds as f64, || time.to_string());
+    }
+
     pub(super) fn object(&mut self) {
         self.cells.object += 1;
         self.keep(Kept::MISSING.key, Kept::MISSING.number);
@@ -239,6 +253,8 @@ impl Tally {
     pub(super) fn list(&mut self, items: usize) {
         self.cells.list += 1;
         self.items += items as u64;
+        let (least, most) = self.list_lengths.unwrap_or((items, items));
+        self.list_lengths = Some((least.min(items), most.max(items)));
         // The length is what one number can tell of a list.
         self.keep(FeatureKey::from_u64(items as u64), items as f64);
     }
@@ -312,6 +328,7 @@ impl Tally {
     /// Counts a text as a text, even if it can be read as a number.
     pub(super) fn text(&mut self, text: &[u8]) {
         self.cells.text += 1;
+        self.times.add_text(text);
         if !self.wanted.is_empty() {
             self.look_for(text);
             text.split(|b| SEPARATORS.contains(b)).for_each(|piece| self.look_for(piece));
@@ -345,7 +362,7 @@ fn float_key(x: f64) -> FeatureKey {
 
 /// Returns the key of a text. The text of a whole number in its usual spelling has the same key as
 /// the number.
-pub(super) fn text_key(text: &[u8]) -> FeatureKey {
+pub(crate) fn text_key(text: &[u8]) -> FeatureKey {
     match group_from_bytes(text) {
         Ok(word) => FeatureKey(word),
         Err(_) => FeatureKey::from_text(&String::from_utf8_lossy(text)),

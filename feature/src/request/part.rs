@@ -83,7 +83,10 @@ impl Encoder {
                 FeatureKind::Ids { .. } | FeatureKind::Sequence { .. } => {
                     omitted.push(Omitted::List { at });
                 }
-                FeatureKind::Numeric { .. } => omitted.push(Omitted::Number { at }),
+                FeatureKind::Numeric { .. } | FeatureKind::Vector { .. } => {
+                    let columns = at..at + feature.numeric_width();
+                    omitted.extend(columns.map(|at| Omitted::Number { at }));
+                }
                 _ => {
                     let key = FeatureKey::missing(&feature.name);
                     omitted.push(Omitted::Single { at, key });

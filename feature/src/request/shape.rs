@@ -31,6 +31,14 @@ impl Shape {
                 let reason = "some rows have a list; give one value for each row";
                 return Err(input.refuse(None, reason));
             }
+            // The number of floats of a vector is known, so that a tensor needs no lengths.
+            None if input.spec.size.is_some_and(|size| {
+                values != wanted && wanted.checked_mul(size) == Some(values)
+            }) =>
+            {
+                let size = input.spec.size.unwrap_or_default();
+                Some((1..=wanted).map(|row| row * size).collect())
+            }
             lengths if lengths.is_none() || !input.spec.is_list => {
                 if values != wanted {
                     let reason =
@@ -99,6 +107,64 @@ impl Shape {
             }
         }
         Ok(values)
+    }
+
+    /// Fills the numeric columns of a vector, one for each of its floats. A row is missing if it has
+    /// no values or one missing value. `float` returns the float of a value.
+    pub(super) fn vectors(
+        &self,
+        input: &Input,
+        columns: &mut [Vec<f32>],
+        missing: Option<f32>,
+        is_missing: impl Fn(usize) -> bool,
+        float: impl Fn(usize) -> Result<f32, &'static str>,
+    ) -> Result<(), RequestError> {
+        let (size, given) = (columns.len(), if self.is_shared { 1 } else { self.rows });
+        columns.iter_mut().for_each(|column| *column = Vec::with_capacity(given));
+        let mut start = 0;
+        for row in 0..given {
+            let end = self.ends.as_ref().map_or(row + 1, |ends| ends[row]);
+            let (values, place) = (start..end, (!self.is_shared).then_some(row));
+            start = end;
+            if values.is_empty() || (values.len() == 1 && is_missing(values.start)) {
+                let Some(missing) = missing else {
+                    let reason = "the vector is missing, but the feature needs one; send a list of \
+                                  numbers";
+                    return Err(input.refuse(place, reason));
+                };
+                columns.iter_mut().for_each(|column| column.push(missing));
+                continue;
+            }
+            if values.len() != size {
+                let found = values.len();
+                let reason = format!(
+                    "the vector has {found} numbers, but the feature has size {size}; send {size} \
+                     numbers"
+                );
+                return Err(input.refuse(place, reason));
+            }
+            for (column, value) in columns.iter_mut().zip(values) {
+                column.push(float(value).map_err(|reason| input.refuse(place, reason))?);
+            }
+        }
+        if self.is_shared {
+            columns.iter_mut().for_each(|column| column.truncate(self.rows.min(1)));
+        }
+        Ok(())
+    }
+
+    /// Calls `of` with the index of each value that the request has, and returns the results.
+    pub(super) fn each<T>(
+        &self,
+        input: &Input,
+        of: impl Fn(usize) -> Result<T, &'static str>,
+    ) -> Result<Vec<T>, RequestError> {
+        let rows = if self.is_shared { 1 } else { self.rows };
+        let value = |row: usize| {
+            let place = (!self.is_shared).then_some(row);
+            of(row).map_err(|reason| input.refuse(place, reason))
+        };
+        (0..rows).map(value).collect()
     }
 
     /// Returns the keys of each row, without missing values. A row may have any number of keys. If

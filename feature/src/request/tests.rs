@@ -43,6 +43,135 @@ fn encoder() -> Encoder {
     Encoder::new(&schema, &statistics, &[Arc::new(people)]).unwrap()
 }
 
+/// An encoder with features of times and a vector of two floats.
+fn with_times() -> Encoder {
+    let job = "
+        [features.hour]
+        kind = 'id'
+        column = 'at'
+        derive = 'hour'
+        zone = '+01:00'
+        time_unit = 'ms'
+        [features.days]
+        kind = 'numeric'
+        column = 'at'
+        derive = 'days'
+        missing = 0
+        time_unit = 'ms'
+        [features.taste]
+        kind = 'vector'
+        size = 2
+        missing = 0.5
+        [features.need]
+        kind = 'vector'
+        size = 1
+        [labels.y]
+    ";
+    let job: toml::Value = job.parse::<toml::Table>().unwrap().into();
+    let schema = Schema::from_job(&job).unwrap();
+    let printed: toml::Table = schema.to_job().into_iter().collect();
+    assert_eq!(Schema::from_job(&printed.into()).unwrap(), schema);
+    Encoder::new(&schema, &Statistics::default(), &[]).unwrap()
+}
+
+fn floats<'a>(values: Vec<f64>, lengths: Option<Vec<usize>>) -> RawColumn<'a> {
+    RawColumn { values: RawValues::Floats(values), lengths, is_shared: false }
+}
+
+#[test]
+fn times_and_vectors_are_encoded() {
+    let encoder = with_times();
+    let text = |t: &'static str| RawValue::Text(t.into());
+    let at = any(vec![
+        text("2023-11-14T22:13:20Z"),
+        RawValue::Int(1_700_000_000_000),
+        RawValue::Missing,
+    ]);
+    let mut request = RawColumns::from([
+        ("at".into(), at),
+        ("taste".into(), floats(vec![1.0, 2.0, 3.0, 4.0], Some(vec![2, 0, 2]))),
+        ("need".into(), floats(vec![7.0, 8.0, 9.0], None)),
+    ]);
+    let batch = encoder.encode(3, &request).unwrap();
+    let hour = FeatureKey::from_i64(23);
+    assert_eq!(batch.sparse[0].keys, [hour, hour, FeatureKey::missing("hour")]);
+    let day = (19_675.0 + 80_000.0 / 86_400.0) as f32;
+    let wanted =
+        [vec![day, day, 0.0], vec![1.0, 0.5, 3.0], vec![2.0, 0.5, 4.0], vec![7.0, 8.0, 9.0]];
+    assert_eq!(batch.numeric, wanted);
+    // A tensor without lengths has the size of the vector in each row.
+    request.insert("taste".into(), floats(vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], None));
+    assert_eq!(encoder.encode(3, &request).unwrap().numeric[2], [2.0, 4.0, 6.0]);
+    // One row stands for all rows.
+    let shared = RawColumn { is_shared: true, ..floats(vec![1.0, 2.0], Some(vec![2])) };
+    request.insert("taste".into(), shared);
+    let batch = encoder.encode(3, &request).unwrap();
+    assert_eq!((batch.shared.numeric(), &batch.numeric[1]), (&[1, 2][..], &vec![1.0]));
+    let spec: Vec<InputSpec> = encoder.inputs().cloned().collect();
+    assert_eq!(spec[0].kind, InputKind::Time);
+    assert_eq!((spec[2].size, spec[2].is_list, spec[2].needs_value), (Some(2), true, false));
+    let own = encoder.for_features(&["hour".to_owned()]);
+    let request = RawColumns::from([("at".into(), any(vec![RawValue::Missing]))]);
+    assert_eq!(own.encode(1, &request).unwrap().numeric, vec![vec![0.0]; 4]);
+}
+
+#[test]
+fn wrong_times_and_vectors_are_named() {
+    let encoder = with_times();
+    let right = || {
+        RawColumns::from([
+            ("at".into(), any(vec![RawValue::Missing])),
+            ("taste".into(), floats(vec![1.0, 2.0], Some(vec![2]))),
+            ("need".into(), floats(vec![1.0], None)),
+        ])
+    };
+    encoder.encode(1, &right()).unwrap();
+    let cases: [(&str, RawColumn<'_>, &str); 8] = [
+        ("at", any(vec![RawValue::Text("now".into())]), "not a time"),
+        ("at", any(vec![RawValue::Text("01.02.2024".into())]), "order of day and month"),
+        ("at", any(vec![RawValue::Int(1_700_000_000)]), "milliseconds since 1970"),
+        ("taste", floats(vec![1.0], Some(vec![1])), "1 numbers, but the feature has size 2"),
+        ("taste", floats(vec![1.0; 3], Some(vec![3])), "3 numbers"),
+        ("taste", floats(vec![1.0, f64::NAN], Some(vec![2])), "not finite"),
+        (
+            "taste",
+            RawColumn { lengths: Some(vec![2]), ..any(vec![RawValue::Int(1), RawValue::Missing]) },
+            "a number of the vector is missing",
+        ),
+        ("need", any(vec![RawValue::Missing]), "the vector is missing"),
+    ];
+    for (name, column, reason) in cases {
+        let mut request = right();
+        request.insert(name.into(), column);
+        let refused = encoder.encode(1, &request).unwrap_err();
+        assert!(refused.reason.contains(reason), "{name}: {refused}");
+        assert_eq!(refused.row, Some(0), "{refused}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_values_are_encoded_or_refused(
+        texts in proptest::collection::vec("[0-9TZ:./ +-]{0,30}|\\PC{0,12}", 0..6),
+        numbers in proptest::collection::vec(proptest::prelude::any::<f64>(), 0..8),
+        lengths in proptest::option::of(proptest::collection::vec(0usize..4, 0..5)),
+        rows in 0usize..4,
+        is_shared in proptest::prelude::any::<bool>(),
+    ) {
+        let texts: Vec<RawValue<'_>> = texts.into_iter().map(|t| RawValue::Text(t.into())).collect();
+        let request = RawColumns::from([
+            ("at".into(), RawColumn { is_shared, ..any(texts) }),
+            ("taste".into(), RawColumn { is_shared, ..floats(numbers.clone(), lengths.clone()) }),
+            ("need".into(), floats(numbers, lengths)),
+        ]);
+        if let Ok(batch) = with_times().encode(rows, &request) {
+            let batch = batch.expand();
+            proptest::prop_assert!(batch.numeric.iter().all(|column| column.len() == rows));
+            proptest::prop_assert!(batch.numeric.iter().flatten().all(|x| x.is_finite()));
+        }
+    }
+}
+
 fn any<'a>(values: Vec<RawValue<'a>>) -> RawColumn<'a> {
     RawColumn { values: RawValues::Any(values), lengths: None, is_shared: false }
 }

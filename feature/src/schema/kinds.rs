@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::key::TableId;
+use crate::label_value::LabelValues;
+use crate::moment::TimeRule;
 
 /// One feature of a schema.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,6 +18,10 @@ pub struct FeatureSpec {
     pub kind: FeatureKind,
     /// The reference to the side table that contains the column, or `None` if the data contains it.
     pub side: Option<SideRef>,
+    /// The rule by which the feature derives a number from a column of times, or `None` if the
+    /// feature reads the values of the column as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<TimeRule>,
 }
 
 /// The reference of a feature to a side table.
@@ -64,6 +70,15 @@ pub enum FeatureKind {
         transform: NumericTransform,
         /// The number that replaces a missing value, before the transform. If it is `None`, a
         /// missing value is an error.
+        missing: Option<f64>,
+    },
+    /// The same number of floats in each row, such as an embedding that another model has made. The
+    /// model receives each of them as a number.
+    Vector {
+        /// The number of floats in each row.
+        size: u32,
+        /// The number that stands for each float of a missing vector. If it is `None`, a missing
+        /// vector is an error.
         missing: Option<f64>,
     },
     /// A number that the model receives as the id of its bucket.
@@ -145,6 +160,10 @@ pub struct LabelSpec {
     /// The threshold. The label is 1 if the number in the column is equal to or greater than the
     /// threshold, and otherwise 0. If it is `None`, the column contains only 0 and 1.
     pub at_least: Option<f64>,
+    /// The values of the column that make the label 1, with those that make it 0. `None` if the
+    /// column holds numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<LabelValues>,
     /// The values that the label may have.
     #[serde(default)]
     pub kind: LabelKind,
@@ -216,7 +235,16 @@ impl FeatureSpec {
             | FeatureKind::Sequence { table, .. }
             | FeatureKind::Bucketized { table, .. }
             | FeatureKind::Cross { table, .. } => Some(table),
-            FeatureKind::Numeric { .. } => None,
+            FeatureKind::Numeric { .. } | FeatureKind::Vector { .. } => None,
+        }
+    }
+
+    /// Returns the number of numeric columns that the feature has in a batch: 0 for ids.
+    pub fn numeric_width(&self) -> usize {
+        match self.kind {
+            FeatureKind::Numeric { .. } => 1,
+            FeatureKind::Vector { size, .. } => size as usize,
+            _ => 0,
         }
     }
 
@@ -256,6 +284,9 @@ impl FeatureSpec {
     /// Returns whether the feature needs a value in every row, because the job sets no value for
     /// missing ones.
     pub fn needs_value(&self) -> bool {
-        matches!(self.kind, FeatureKind::Numeric { missing: None, .. })
+        matches!(
+            self.kind,
+            FeatureKind::Numeric { missing: None, .. } | FeatureKind::Vector { missing: None, .. }
+        )
     }
 }

@@ -52,21 +52,69 @@ impl Schema {
         self.features.iter().filter(|f| f.table().is_some())
     }
 
-    /// Returns the numeric features, in the order of the columns in
-    /// [`Batch::numeric`](crate::Batch).
+    /// Returns the numeric features, in the order of their columns in
+    /// [`Batch::numeric`](crate::Batch). A vector has several columns.
     pub fn numeric(&self) -> impl Iterator<Item = &FeatureSpec> {
         self.features.iter().filter(|f| f.table().is_none())
     }
 
-    /// Returns for each feature the position of its column among the sparse or numeric columns of a
-    /// batch.
-    pub fn column_positions(&self) -> Vec<usize> {
-        let (mut sparse, mut numeric) = (0.., 0..);
-        let next = |f: &FeatureSpec| match f.table() {
-            Some(_) => sparse.next(),
-            None => numeric.next(),
+    /// Returns the number of numeric columns of a batch.
+    pub fn numeric_width(&self) -> usize {
+        self.features.iter().map(FeatureSpec::numeric_width).sum()
+    }
+
+    /// Returns the names of the numeric columns of a batch: that of the feature, or `name[i]` for
+    /// float i of a vector.
+    pub fn numeric_names(&self) -> Vec<String> {
+        let names = |f: &FeatureSpec| match f.kind {
+            FeatureKind::Vector { size, .. } => {
+                (0..size).map(|i| format!("{}[{i}]", f.name)).collect()
+            }
+            _ => vec![f.name.clone()],
         };
-        self.features.iter().filter_map(next).collect()
+        self.numeric().flat_map(names).collect()
+    }
+
+    /// Returns for each feature the position of its column among the sparse or numeric columns of a
+    /// batch. For a vector, it is the position of its first column.
+    pub fn column_positions(&self) -> Vec<usize> {
+        let (mut sparse, mut numeric) = (0, 0);
+        let next = |f: &FeatureSpec| {
+            let (next, width) = match f.table() {
+                Some(_) => (&mut sparse, 1),
+                None => (&mut numeric, f.numeric_width()),
+            };
+            *next += width;
+            *next - width
+        };
+        self.features.iter().map(next).collect()
+    }
+
+    /// Returns an error if a float of a vector has the name of another feature.
+    fn refuse_same_names(&self) -> Result<(), ConfigError> {
+        let names: std::collections::BTreeSet<String> = self.numeric_names().into_iter().collect();
+        let is_vector = |f: &FeatureSpec| matches!(f.kind, FeatureKind::Vector { .. });
+        let same = |f: &&FeatureSpec| {
+            let is_single_number = f.numeric_width() == 1 && !is_vector(f);
+            f.table().is_some() && names.contains(&f.name)
+                || is_single_number && f.name.ends_with(']') && self.has_vector_of(&f.name)
+        };
+        match self.features.iter().find(same) {
+            None => Ok(()),
+            Some(feature) => Err(ConfigError::at(
+                &format!("features.{}", feature.name),
+                "has the name of a float of a vector; rename the feature",
+            )),
+        }
+    }
+
+    /// Returns whether a name is that of a float of a vector.
+    fn has_vector_of(&self, name: &str) -> bool {
+        let of = |f: &FeatureSpec| {
+            matches!(f.kind, FeatureKind::Vector { .. })
+                && name.strip_prefix(f.name.as_str()).is_some_and(|rest| rest.starts_with('['))
+        };
+        self.features.iter().any(of)
     }
 
     /// Returns the table of each sparse column.
@@ -79,7 +127,8 @@ impl Schema {
     fn refuse_equal_labels(&self) -> Result<(), ConfigError> {
         for (index, label) in self.labels.iter().enumerate() {
             let same = |l: &&LabelSpec| {
-                (&l.column, l.at_least, l.kind) == (&label.column, label.at_least, label.kind)
+                (&l.column, l.at_least, &l.values, l.kind)
+                    == (&label.column, label.at_least, &label.values, label.kind)
             };
             if let Some(other) = self.labels[..index].iter().find(same) {
                 return Err(ConfigError::at(

@@ -36,7 +36,10 @@ impl Schema {
         match &feature.kind {
             FeatureKind::Id { raw, .. } => {
                 set("kind", "id".into());
-                set("type", to_value(raw));
+                // The type of a derived number is not a setting.
+                if feature.time.is_none() {
+                    set("type", to_value(raw));
+                }
             }
             FeatureKind::Ids { raw, pooling, .. } => {
                 set("kind", "ids".into());
@@ -52,6 +55,13 @@ impl Schema {
             FeatureKind::Numeric { transform, missing } => {
                 set("kind", "numeric".into());
                 set("transform", to_value(transform));
+                if let Some(missing) = missing {
+                    set("missing", (*missing).into());
+                }
+            }
+            FeatureKind::Vector { size, missing } => {
+                set("kind", "vector".into());
+                set("size", i64::from(*size).into());
                 if let Some(missing) = missing {
                     set("missing", (*missing).into());
                 }
@@ -76,6 +86,16 @@ impl Schema {
         if !feature.is_cross() {
             set("column", feature.column.clone().into());
         }
+        if let Some(time) = &feature.time {
+            set("derive", to_value(&time.derive));
+            set("zone", to_value(&time.zone));
+            if let Some(unit) = time.unit {
+                set("time_unit", to_value(&unit));
+            }
+            if let Some(order) = time.order {
+                set("date_order", to_value(&order));
+            }
+        }
         if let Some(side) = &feature.side {
             set("side", self.sides[side.side].name.clone().into());
             set("by", side.by.clone().into());
@@ -91,7 +111,10 @@ fn label_config(label: &LabelSpec) -> LabelConfig {
     let weight = (label.weight != 1.0).then_some(label.weight);
     let kind = (!label.kind.is_binary()).then_some(label.kind);
     let (column, at_least) = (Some(label.column.clone()), label.at_least);
-    LabelConfig { column, at_least, kind, mean: label.mean, weight }
+    let values = label.values.as_ref();
+    let positive = values.map(|values| values.positive.clone());
+    let negative = values.and_then(|values| values.negative.clone());
+    LabelConfig { column, at_least, positive, negative, kind, mean: label.mean, weight }
 }
 
 fn side_config(side: &SideSpec) -> SideConfig {

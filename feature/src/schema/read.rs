@@ -9,7 +9,12 @@ use super::{
 };
 use crate::error::SchemaError;
 use crate::key::TableId;
+use crate::label_value::{LabelValues, OneOrMore};
+use crate::moment::{DateOrder, TimePart, TimeRule, Zone};
 use zillion_config::{ConfigError, from_value};
+
+/// The largest number of floats of a vector.
+const LARGEST_VECTOR: u32 = 4096;
 
 impl Schema {
     /// Reads and validates the schema of a job.
@@ -56,6 +61,7 @@ impl Schema {
         schema.refuse_unused_sides()?;
         schema.refuse_equal_labels()?;
         schema.refuse_label_leaks()?;
+        schema.refuse_same_names()?;
         Ok(schema)
     }
 
@@ -93,6 +99,8 @@ fn section_table<'a>(
 pub(super) struct LabelConfig {
     pub(super) column: Option<String>,
     pub(super) at_least: Option<f64>,
+    pub(super) positive: Option<OneOrMore>,
+    pub(super) negative: Option<OneOrMore>,
     pub(super) kind: Option<LabelKind>,
     pub(super) mean: Option<f64>,
     pub(super) weight: Option<f32>,
@@ -109,6 +117,25 @@ impl LabelConfig {
         if self.at_least.is_some() && !kind.is_binary() {
             return refuse("at_least", "makes the label 0 or 1, so `kind` must be \"binary\"");
         }
+        let values = match (self.positive, self.negative) {
+            (None, Some(_)) => {
+                return refuse("negative", "needs `positive`, the value that makes the label 1");
+            }
+            (None, None) => None,
+            (Some(_), _) if self.at_least.is_some() => {
+                return refuse(
+                    "positive",
+                    "and `at_least` both make the label; remove one of them",
+                );
+            }
+            (Some(_), _) if !kind.is_binary() => {
+                return refuse("positive", "makes the label 0 or 1, so `kind` must be \"binary\"");
+            }
+            (Some(positive), negative) => match LabelValues::new(positive, negative) {
+                Ok(values) => Some(values),
+                Err((key, reason)) => return refuse(key, reason),
+            },
+        };
         let (is_mean, range): (fn(f64) -> bool, _) = match kind {
             LabelKind::Binary => (|mean| mean > 0.0 && mean < 1.0, "must be above 0 and below 1"),
             LabelKind::Number => (|mean| (mean as f32).is_finite(), "must be a finite float"),
@@ -125,6 +152,7 @@ impl LabelConfig {
             name: name.to_owned(),
             column: self.column.unwrap_or_else(|| name.to_owned()),
             at_least: self.at_least,
+            values,
             kind,
             mean: self.mean,
             weight,
@@ -164,11 +192,16 @@ struct FeatureConfig {
     max_len: Option<u32>,
     transform: Option<NumericTransform>,
     missing: Option<f64>,
+    size: Option<u32>,
     boundaries: Option<Vec<f32>>,
     buckets: Option<u32>,
     of: Option<Vec<String>>,
     side: Option<String>,
     by: Option<String>,
+    derive: Option<TimePart>,
+    time_unit: Option<TimeUnit>,
+    zone: Option<Zone>,
+    date_order: Option<DateOrder>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -178,6 +211,7 @@ enum KindName {
     Ids,
     Sequence,
     Numeric,
+    Vector,
     Bucketized,
     Cross,
 }
@@ -185,13 +219,48 @@ enum KindName {
 impl KindName {
     fn keys(self) -> &'static [&'static str] {
         match self {
-            Self::Id => &["kind", "column", "side", "by", "type", "table"],
+            Self::Id => &[
+                "kind",
+                "column",
+                "side",
+                "by",
+                "type",
+                "table",
+                "derive",
+                "time_unit",
+                "zone",
+                "date_order",
+            ],
             Self::Ids => &["kind", "column", "side", "by", "type", "table", "pooling"],
             Self::Sequence => {
                 &["kind", "column", "side", "by", "type", "table", "max_len", "pooling"]
             }
-            Self::Numeric => &["kind", "column", "side", "by", "transform", "missing"],
-            Self::Bucketized => &["kind", "column", "side", "by", "table", "boundaries", "buckets"],
+            Self::Numeric => &[
+                "kind",
+                "column",
+                "side",
+                "by",
+                "transform",
+                "missing",
+                "derive",
+                "time_unit",
+                "zone",
+                "date_order",
+            ],
+            Self::Bucketized => &[
+                "kind",
+                "column",
+                "side",
+                "by",
+                "table",
+                "boundaries",
+                "buckets",
+                "derive",
+                "time_unit",
+                "zone",
+                "date_order",
+            ],
+            Self::Vector => &["kind", "column", "side", "by", "size", "missing"],
             Self::Cross => &["kind", "of", "table"],
         }
     }
@@ -221,6 +290,7 @@ struct Resolver<'a> {
 
 impl Resolver<'_> {
     fn feature(mut self, config: FeatureConfig) -> Result<FeatureSpec, ConfigError> {
+        let time = self.time(&config)?;
         let raw = config.raw.unwrap_or_default();
         let side = self.side(config.side, config.by)?;
         let kind = match config.kind {
@@ -246,6 +316,15 @@ impl Resolver<'_> {
                     missing: config.missing,
                 }
             }
+            KindName::Vector => {
+                if side.is_some() {
+                    return Err(self.refuse(
+                        "side",
+                        "has no vectors; write the vectors into the data, one in each row",
+                    ));
+                }
+                self.vector(config.size, config.missing)?
+            }
             KindName::Bucketized => FeatureKind::Bucketized {
                 buckets: self.buckets(config.boundaries, config.buckets)?,
                 table: self.table(config.table)?,
@@ -256,7 +335,39 @@ impl Resolver<'_> {
             },
         };
         let column = config.column.unwrap_or_else(|| self.name.to_owned());
-        Ok(FeatureSpec { name: self.name.to_owned(), column, kind, side })
+        Ok(FeatureSpec { name: self.name.to_owned(), column, kind, side, time })
+    }
+
+    /// Returns the rule of a feature that derives a number from a column of times.
+    fn time(&self, config: &FeatureConfig) -> Result<Option<TimeRule>, ConfigError> {
+        let Some(derive) = config.derive else {
+            let keys = [
+                ("time_unit", config.time_unit.is_some()),
+                ("zone", config.zone.is_some()),
+                ("date_order", config.date_order.is_some()),
+            ];
+            return match keys.iter().find(|(_, is_given)| *is_given) {
+                Some((key, _)) => Err(self.refuse(
+                    key,
+                    "has no effect without `derive`; add `derive = \"hour\"` or another part of \
+                     the time, or remove the key",
+                )),
+                None => Ok(None),
+            };
+        };
+        if config.raw.is_some() {
+            return Err(self.refuse(
+                "type",
+                "is that of ids in the data, but a derived number is \
+                                            whole by itself; remove the key",
+            ));
+        }
+        Ok(Some(TimeRule {
+            derive,
+            unit: config.time_unit,
+            zone: config.zone.unwrap_or_default(),
+            order: config.date_order,
+        }))
     }
 
     fn refuse(&self, key: &str, message: impl Into<String>) -> ConfigError {
@@ -303,6 +414,22 @@ impl Resolver<'_> {
             return Err(ConfigError::unknown_value(&format!("{}.side", self.path), &name, &valid));
         };
         Ok(Some(SideRef { side, by: by.unwrap_or_else(|| sides[side].key.clone()) }))
+    }
+
+    fn vector(&self, size: Option<u32>, missing: Option<f64>) -> Result<FeatureKind, ConfigError> {
+        let Some(size) = size else {
+            return Err(ConfigError::at(
+                self.path,
+                "a vector needs `size`; set `size = n` to the number of floats in each row",
+            ));
+        };
+        if !(1..=LARGEST_VECTOR).contains(&size) {
+            return Err(self.refuse("size", format!("must be from 1 to {LARGEST_VECTOR}")));
+        }
+        if missing.is_some_and(|x| !(x as f32).is_finite()) {
+            return Err(self.refuse("missing", "must be finite as a 32-bit float"));
+        }
+        Ok(FeatureKind::Vector { size, missing })
     }
 
     fn max_len(&self, max_len: Option<u32>) -> Result<u32, ConfigError> {
@@ -379,6 +506,9 @@ impl Resolver<'_> {
             return Err(self.refuse("of", message));
         };
         let problem = match feature.kind {
+            FeatureKind::Vector { .. } => {
+                "is a vector, but a cross needs ids; name another feature"
+            }
             FeatureKind::Numeric { .. } => {
                 "is a number, but a cross needs ids; declare `kind = \"bucketized\"` for it"
             }

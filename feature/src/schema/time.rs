@@ -31,6 +31,16 @@ pub enum TimeUnit {
 const PLAUSIBLE_MS: std::ops::Range<i64> = 315_532_800_000..7_258_118_400_000;
 
 impl TimeUnit {
+    /// Returns the number of units in a second.
+    pub fn per_second(self) -> i64 {
+        match self {
+            Self::Second => 1,
+            Self::Millisecond => 1_000,
+            Self::Microsecond => 1_000_000,
+            Self::Nanosecond => 1_000_000_000,
+        }
+    }
+
     /// Converts a time to milliseconds, rounded down. Returns `None` if the time is not plausible
     /// for an event, because it is before 1980 or after 2199.
     pub fn to_ms(self, time: i64) -> Option<i64> {

@@ -69,7 +69,24 @@ pub struct VectorSegment {
     pub dim: usize,
 }
 
+/// Returns whether a numeric column is that of a feature, or that of a float of the feature's
+/// vector: `name[i]`.
+pub(super) fn is_column_of(column: &str, feature: &str) -> bool {
+    column.strip_prefix(feature).is_some_and(|rest| {
+        let inner = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let is_index = |i: &str| !i.is_empty() && i.bytes().all(|b| b.is_ascii_digit());
+        rest.is_empty() || inner.is_some_and(is_index)
+    })
+}
+
 impl ModelInputs {
+    /// Returns the positions of the numeric columns of a feature: one for a number, several for a
+    /// vector, none for a feature of ids.
+    pub(super) fn numbers_of(&self, feature: &str) -> Vec<usize> {
+        let columns = self.numeric.iter().enumerate();
+        columns.filter(|(_, column)| is_column_of(column, feature)).map(|(at, _)| at).collect()
+    }
+
     pub(super) fn to_graph_inputs(&self) -> GraphInputs {
         let column =
             |input: &SparseInput| ColumnInput { name: input.name.clone(), table: input.table };

@@ -7,6 +7,7 @@
 //! is subtracted from its score. Without this correction, the model would learn to avoid popular
 //! items.
 
+use super::inputs::is_column_of;
 use super::*;
 
 use crate::checks::{at_least_one, positive};
@@ -140,11 +141,11 @@ fn build_tower(
     let mut parts = Vec::with_capacity(features.len());
     for feature in features {
         let sparse = inputs.columns.iter().position(|c| c.name == *feature);
-        let numeric = inputs.numeric.iter().position(|n| n == feature);
-        parts.push(match (sparse, numeric) {
-            (Some(column), _) => inputs.vector(b, column)?,
-            (None, Some(column)) => b.numeric(&format!("numeric.{feature}"), &[column])?,
-            (None, None) => return Err(unknown_feature(name, feature)),
+        let numeric = inputs.numbers_of(feature);
+        parts.push(match sparse {
+            Some(column) => inputs.vector(b, column)?,
+            None if numeric.is_empty() => return Err(unknown_feature(name, feature)),
+            None => b.numeric(&format!("numeric.{feature}"), &numeric)?,
         });
     }
     let x = b.concat(&format!("{name}.input"), &parts)?;
@@ -180,7 +181,8 @@ impl TwoTowerSpec {
         }
         let all = inputs.columns.iter().map(|c| &c.name).chain(&inputs.numeric);
         for feature in all {
-            let uses = self.user.iter().chain(&self.item).filter(|f| *f == feature).count();
+            let named = self.user.iter().chain(&self.item);
+            let uses = named.filter(|named| is_column_of(feature, named)).count();
             let reason = match uses {
                 1 => continue,
                 0 => format!(

@@ -10,9 +10,15 @@ use zillion_feature::raw_value::{group_from_bytes, id_from_cell};
 use zillion_feature::{RawType, RawValue, TimeUnit};
 
 use super::bad::{Bad, unexpected};
+use super::decimals::{flag_texts, is_decimal, plain_decimals};
+use super::kept::keep;
+use super::labels::scan_labels;
 use super::numbers::{ArrayId, Whole, numbers, scan, scan_ids, scan_values};
 use super::texts::{DictionaryKeys, TextRules, dictionary_keys, is_text, text_ids, texts};
+use super::times::{scan_moments, time_unit};
+use super::vectors::vectors;
 use crate::block::{Column, Lists};
+use crate::derived::{event_rule, event_time, push_derived, raw_time};
 use crate::field::Role;
 use crate::side_lookup::SideLookup;
 use crate::value::{self, Outcome, Refusal};
@@ -54,16 +60,20 @@ pub(crate) fn append_or_reject(
     Ok(())
 }
 
-/// Returns an array of as many missing values of a type that the role reads.
-fn missing_values(role: &Role, rows: usize) -> ArrayRef {
-    let is_text = match role {
+/// Returns whether the role reads texts.
+fn reads_text(role: &Role) -> bool {
+    match role {
         Role::Id { raw, .. } | Role::RawId { raw } | Role::Ids { raw } => *raw == RawType::String,
         Role::RawIds { raw, .. } => *raw == RawType::String,
         Role::SideRow(lookup) => lookup.raw == RawType::String,
         Role::Text => true,
         _ => false,
-    };
-    new_null_array(if is_text { &DataType::Utf8 } else { &DataType::Int64 }, rows)
+    }
+}
+
+/// Returns an array of as many missing values of a type that the role reads.
+fn missing_values(role: &Role, rows: usize) -> ArrayRef {
+    new_null_array(if reads_text(role) { &DataType::Utf8 } else { &DataType::Int64 }, rows)
 }
 
 /// Appends an array to the column of a field.
@@ -77,11 +87,20 @@ pub(crate) fn append(
     rules: &TextRules,
     dictionary: &mut DictionaryKeys,
 ) -> Result<(), Bad> {
-    let missing;
+    let plain;
     let array = match array.data_type() {
         DataType::Null => {
-            missing = missing_values(role, array.len());
-            &missing
+            plain = missing_values(role, array.len());
+            &plain
+        }
+        found if is_decimal(found) => {
+            let as_text = reads_text(role) || matches!(role, Role::Kept);
+            plain = plain_decimals(array, role, as_text)?;
+            &plain
+        }
+        DataType::Boolean if reads_text(role) => {
+            plain = flag_texts(array);
+            &plain
         }
         _ => array,
     };
@@ -107,15 +126,31 @@ pub(crate) fn append(
             Ok(())
         }),
         (Role::SideRow(lookup), Column::Rows(rows)) => side_rows(array, lookup, rules, rows),
-        (Role::Label { rule, .. }, Column::Labels(labels)) => scan(array, |x| {
-            value::push_label(labels, x.map(|x| value::label(x, *rule)).transpose()?)
-        }),
+        (Role::Label { rule, .. }, Column::Labels(labels)) => {
+            scan_labels(array, rule, rules, |label| value::push_label(labels, label?))
+        }
+        (Role::Derived { rule, role }, column) => {
+            scan_moments(array, rule, rules, |time| push_derived(column, rule, role, time))
+        }
+        (Role::Vector { size, missing }, Column::Vectors(to)) => {
+            vectors(array, *size, *missing, false, rules, to)
+        }
+        (Role::RawVector { size }, Column::Vectors(to)) => {
+            vectors(array, *size, None, true, rules, to)
+        }
+        (Role::Kept, Column::Raws(values)) => keep(array, rules, values),
+        (Role::RawTime { rule }, Column::Raws(values)) => {
+            scan_moments(array, rule, rules, |time| {
+                values.push(raw_time(time));
+                Ok(())
+            })
+        }
         (Role::Weight, Column::Floats(values)) => scan(array, |x| {
             values.push(value::weight(x.ok_or(Refusal::Missing)?)?);
             Ok(())
         }),
         (Role::Group, Column::Words(words)) => groups(array, rules, words),
-        (Role::EventTime { unit }, Column::Times(times)) => event_times(array, *unit, times),
+        (Role::EventTime { unit }, Column::Times(times)) => event_times(array, *unit, rules, times),
         // The variant always fits the role, because `Column::with_capacity` chose it by the role.
         (role, column) => unreachable!("{role:?} does not decode into {column:?}"),
     }
@@ -246,7 +281,20 @@ fn groups(array: &ArrayRef, rules: &TextRules, words: &mut Vec<u64>) -> Result<(
     )
 }
 
-fn event_times(array: &ArrayRef, unit: Option<TimeUnit>, times: &mut Vec<i64>) -> Result<(), Bad> {
+fn event_times(
+    array: &ArrayRef,
+    unit: Option<TimeUnit>,
+    rules: &TextRules,
+    times: &mut Vec<i64>,
+) -> Result<(), Bad> {
+    // Values that already count in the unit need no conversion.
+    let counts = array.data_type().is_integer() || time_unit(array.data_type()) == unit;
+    if let Some(unit) = unit.filter(|_| !counts) {
+        return scan_moments(array, &event_rule(unit), rules, |moment| {
+            times.push(event_time(moment.ok_or(Refusal::Missing)?, unit)?);
+            Ok(())
+        });
+    }
     let mut push = |time: Option<Outcome<i64>>| {
         times.push(value::time(time.ok_or(Refusal::Missing)??, unit)?);
         Ok(())

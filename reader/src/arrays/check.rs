@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
-use arrow_schema::{DataType, TimeUnit as ArrowUnit};
-use zillion_feature::{RawType, TimeUnit};
+use arrow_schema::DataType;
+use zillion_feature::RawType;
 
+use super::decimals::is_decimal;
+use super::kept::can_keep;
+use super::times::is_time;
 use crate::error::{ReaderError, Result};
 use crate::field::{Field, Role};
 use crate::value::LabelRule;
@@ -22,15 +25,36 @@ pub(crate) fn check_type(field: &Field, found: &DataType, path: &Path) -> Result
     let (fits, wanted) = match &field.role {
         Role::Id { raw, .. } | Role::RawId { raw } => (fits_id(*raw, found), wanted_id(*raw)),
         Role::Ids { raw } | Role::RawIds { raw, .. } => match found {
-            DataType::List(element) => (fits_id(*raw, element.data_type()), wanted_id(*raw)),
+            DataType::List(element) => (fits_item(*raw, element.data_type()), wanted_id(*raw)),
             // The field reads one text cell that holds several ids, as in CSV.
-            found => (fits_id(*raw, found) || is_text(found), wanted_id(*raw)),
+            found => (fits_item(*raw, found) || is_text(found), wanted_id(*raw)),
         },
+        Role::Vector { .. } | Role::RawVector { .. } => {
+            let fits = match found {
+                DataType::List(item) => is_float_item(item.data_type()),
+                found => is_text(found),
+            };
+            (fits, "lists of numbers, or texts with numbers")
+        }
+        Role::Kept => {
+            (can_keep(found) || is_decimal(found), "one text, number or time in each row")
+        }
         Role::Text => (is_text(found), "strings"),
         Role::SideRow(lookup) => (fits_id(lookup.raw, found), wanted_id(lookup.raw)),
         Role::Numeric { .. } | Role::Bucket { .. } | Role::Number { .. } => {
             (is_number(found) || *found == DataType::Boolean, "numbers")
         }
+        Role::Derived { rule, .. } | Role::RawTime { rule } => match rule.unit {
+            Some(_) => (
+                is_time(found) || is_text(found) || is_count(found),
+                "dates, timestamps, texts with dates, or numbers of its `time_unit`",
+            ),
+            None => (is_time(found) || is_text(found), "dates, timestamps or texts with dates"),
+        },
+        Role::Label { rule: LabelRule::Values(_), .. } => (
+            is_number(found) || is_text(found) || *found == DataType::Boolean,
+            "texts, numbers or booleans",
+        ),
         Role::Label { rule: LabelRule::AtLeast(_), .. } => {
             (is_number(found), "numbers to compare with its `at_least`")
         }
@@ -44,8 +68,8 @@ pub(crate) fn check_type(field: &Field, found: &DataType, path: &Path) -> Result
             (found.is_integer() || is_time(found), "whole numbers, dates or timestamps")
         }
         Role::EventTime { unit: Some(unit) } => {
-            times = format!("whole numbers or timestamps of {unit}");
-            (found.is_integer() || time_unit(found) == Some(*unit), times.as_str())
+            times = format!("numbers of {unit}, timestamps, dates or texts with dates");
+            (is_count(found) || is_time(found) || is_text(found), times.as_str())
         }
     };
     if fits {
@@ -71,35 +95,34 @@ fn fits_id(raw: RawType, found: &DataType) -> bool {
     match raw {
         // A column of whole numbers with missing values is often written as floating-point numbers.
         RawType::I64 | RawType::U64 => is_number(found) || *found == DataType::Boolean,
-        RawType::String => is_text(found),
+        RawType::String => is_text(found) || is_decimal(found) || *found == DataType::Boolean,
     }
 }
 
+/// Returns whether the items of a list can be ids. Lists of decimals and booleans are not read.
+fn fits_item(raw: RawType, found: &DataType) -> bool {
+    let is_flag = *found == DataType::Boolean && raw == RawType::String;
+    fits_id(raw, found) && !is_decimal(found) && !is_flag
+}
+
 fn is_number(found: &DataType) -> bool {
-    found.is_integer() || matches!(found, DataType::Float16 | DataType::Float32 | DataType::Float64)
+    let is_float = matches!(found, DataType::Float16 | DataType::Float32 | DataType::Float64);
+    found.is_integer() || is_float || is_decimal(found)
+}
+
+/// Returns whether the items of a list can be floats of a vector.
+fn is_float_item(found: &DataType) -> bool {
+    is_number(found) && !is_decimal(found)
+}
+
+/// Returns whether the values of a type can count the units since 1970. A float of 32 bits would
+/// round them to minutes.
+fn is_count(found: &DataType) -> bool {
+    found.is_integer() || *found == DataType::Float64
 }
 
 fn is_text(found: &DataType) -> bool {
     matches!(found, DataType::Utf8 | DataType::Binary)
-}
-
-fn is_time(found: &DataType) -> bool {
-    matches!(found, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64)
-}
-
-/// Returns the unit of a type of dates or timestamps. Returns `None` if the type has no unit that
-/// the settings of event times allow.
-fn time_unit(found: &DataType) -> Option<TimeUnit> {
-    match found {
-        DataType::Timestamp(ArrowUnit::Second, _) => Some(TimeUnit::Second),
-        DataType::Timestamp(ArrowUnit::Millisecond, _) | DataType::Date64 => {
-            Some(TimeUnit::Millisecond)
-        }
-        DataType::Timestamp(ArrowUnit::Microsecond, _) => Some(TimeUnit::Microsecond),
-        DataType::Timestamp(ArrowUnit::Nanosecond, _) => Some(TimeUnit::Nanosecond),
-        // A date of whole days is not a point in time.
-        _ => None,
-    }
 }
 
 /// Returns the description of a type for messages.
@@ -110,6 +133,8 @@ fn describe(found: &DataType) -> String {
         DataType::Boolean => "a column of booleans".to_owned(),
         DataType::List(element) => format!("a column of lists of {}", element.data_type()),
         DataType::Struct(_) => "a column of structs".to_owned(),
+        DataType::Timestamp(..) => "a column of timestamps".to_owned(),
+        DataType::Date32 | DataType::Date64 => "a column of dates".to_owned(),
         other if is_number(other) => format!("a column of {}", other.to_string().to_lowercase()),
         other => format!("a column of type {other}"),
     }
@@ -140,11 +165,29 @@ fn remedy(role: &Role, found: &DataType) -> &'static str {
         {
             "declare `kind = \"id\"` with `type = \"string\"`, or write the column as numbers"
         }
-        (Role::EventTime { unit: Some(_) }, DataType::Date32) => {
-            "write timestamps, because a day is not a point in time, or remove `columns.event_time_unit`"
+        (Role::EventTime { unit: None }, found) if is_text(found) => {
+            "set `columns.event_time_unit` to the unit into which dates are converted, such as \"s\""
         }
-        (Role::EventTime { unit: Some(_) }, found) if is_time(found) => {
-            "set `columns.event_time_unit` to the unit of this type"
+        (Role::Derived { rule, .. } | Role::RawTime { rule }, found)
+            if rule.unit.is_none() && is_number(found) =>
+        {
+            "set the `time_unit` of the feature: \"s\", \"ms\", \"us\" or \"ns\""
+        }
+        (
+            Role::Id { .. }
+            | Role::RawId { .. }
+            | Role::Numeric { .. }
+            | Role::Bucket { .. }
+            | Role::Number { .. },
+            found,
+        ) if is_time(found) => {
+            "add `derive = \"hour\"`, `\"weekday\"`, `\"days\"` or another part of the time"
+        }
+        (Role::Numeric { .. } | Role::Number { .. }, DataType::List(_)) => {
+            "declare `kind = \"vector\"` for lists of the same number of floats"
+        }
+        (Role::Label { .. }, found) if is_text(found) => {
+            "set `positive = \"<value>\"` for the value that makes the label 1"
         }
         _ => "convert the column, or name another one",
     }

@@ -12,7 +12,7 @@ use arrow_select::filter::filter_record_batch;
 
 use super::append::{append, append_or_reject};
 use super::bad::Bad;
-use super::numbers::scan;
+use super::labels::scan_labels;
 use super::plan::{GroupBatches, GroupPlan, PagedFields, Start};
 use super::texts::{DictionaryKeys, TextRules};
 use crate::block::Column;
@@ -20,7 +20,6 @@ use crate::error::{Place, ReaderError, Result};
 use crate::explain::explain;
 use crate::field::{Field, Role};
 use crate::policy::{Draw, Kept, Picker};
-use crate::value;
 
 /// A decoder of some fields of one row group.
 pub(crate) struct Part {
@@ -195,8 +194,8 @@ impl Part {
             let mut row = 0;
             // The sampling ignores a value that is not a label. The decoder of the label refuses it
             // later.
-            let scanned = scan(batch.column(position), |x| {
-                let is_negative = x.is_some_and(|x| value::label(x, *rule) == Ok(0.0));
+            let scanned = scan_labels(batch.column(position), rule, &self.rules, |label| {
+                let is_negative = label == Ok(Some(0.0));
                 drawn[row] &= !is_negative || draw.keeps(first + row as u64);
                 row += 1;
                 Ok(())

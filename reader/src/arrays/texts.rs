@@ -40,6 +40,11 @@ impl TextRules {
         cell.split(|&b| b == self.list_separator).filter(|id| !self.is_missing(id))
     }
 
+    /// Returns the parts of a cell between the separators of lists.
+    pub(crate) fn split_all<'a>(&self, cell: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        cell.split(|&b| b == self.list_separator)
+    }
+
     /// Returns the text, or `None` if there is no text or if the text stands for a missing value.
     #[inline]
     pub(super) fn present<'a>(&self, text: Option<Text<'a>>) -> Option<Text<'a>> {

@@ -129,6 +129,8 @@ impl PagedColumn {
         let physical = descriptor.physical_type();
         let fits = match (physical, role) {
             (_, Role::Ids { .. } | Role::RawIds { .. } | Role::RawId { .. }) => false,
+            (_, Role::RawTime { .. } | Role::Kept) => false,
+            (_, Role::Vector { .. } | Role::RawVector { .. }) => false,
             (Type::BYTE_ARRAY, Role::Id { raw: RawType::String, .. }) => *found == DataType::Utf8,
             (Type::INT32 | Type::INT64 | Type::FLOAT | Type::DOUBLE, _) => {
                 numbers(physical, found, &[0; 8]).is_some()

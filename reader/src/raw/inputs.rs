@@ -52,11 +52,34 @@ impl Inputs {
         Ok((Self(names), fields))
     }
 
+    /// Returns the inputs that are copies of columns, and the fields from which they are decoded.
+    pub(super) fn of_columns(columns: &[String]) -> (Self, Vec<Field>) {
+        let field = |column: &String| Field {
+            used_by: format!("kept column `{column}`"),
+            column: column.clone(),
+            role: Role::Kept,
+            slot: Slot::Pass,
+        };
+        (Self(columns.to_vec()), columns.iter().map(field).collect())
+    }
+
     /// Returns the values of all inputs in the rows of `pieces`, which were decoded for `fields`.
     pub(super) fn columns(&self, pieces: &[Piece], fields: &[Field]) -> RawColumns<'static> {
         let column = |(at, name): (usize, &String)| {
             let (values, lengths) = match fields[at].role {
                 Role::RawId { raw } => (ids(raw, block::values(pieces, at)), None),
+                Role::RawTime { .. } | Role::Kept => (
+                    RawValues::Any(pieces.iter().flat_map(|p| p.values(at)).cloned().collect()),
+                    None,
+                ),
+                Role::RawVector { .. } => {
+                    let parts: Vec<ListPart<'_, f32>> =
+                        pieces.iter().map(|piece| piece.lists(at)).collect();
+                    let ends = parts.iter().flat_map(|part| part.ends.windows(2));
+                    let lengths = ends.map(|ends| (ends[1] - ends[0]) as usize).collect();
+                    let floats = parts.iter().flat_map(|part| part.values);
+                    (RawValues::Floats(floats.map(|&x| f64::from(x)).collect()), Some(lengths))
+                }
                 Role::RawIds { raw, .. } => {
                     let parts: Vec<ListPart<'_, RawValue<'static>>> =
                         pieces.iter().map(|piece| piece.lists(at)).collect();
@@ -75,7 +98,11 @@ impl Inputs {
 
 /// Returns the role that decodes the values of a feature for a request.
 fn role(feature: &FeatureSpec) -> Role {
+    if let Some(rule) = feature.time {
+        return Role::RawTime { rule };
+    }
     match feature.kind {
+        FeatureKind::Vector { size, .. } => Role::RawVector { size: size as usize },
         FeatureKind::Id { raw, .. } => Role::RawId { raw },
         FeatureKind::Ids { raw, .. } | FeatureKind::Sequence { raw, .. } => {
             Role::RawIds { raw, weighted: false }

@@ -3,11 +3,12 @@
 use zillion_feature::raw_value::{
     RawId, ValueError, group_from_bytes, id_from_cell, parse_f64, parse_f64_with_comma,
 };
-use zillion_feature::{FeatureKey, RawType, RawValue};
+use zillion_feature::{FeatureKey, LabelValues, Moment, RawType, RawValue, TimeRule, TimeUnit};
 
 use super::settings::TextSettings;
 use crate::block::{Column, Lists};
 use crate::config::Decimal;
+use crate::derived::{push_derived, raw_time};
 use crate::field::Role;
 use crate::value::{self, LabelRule, Outcome, Refusal};
 
@@ -27,8 +28,17 @@ pub(crate) trait Cell {
     }
     fn number(&self) -> Outcome<Option<f64>>;
     fn label(&self) -> Outcome<Option<f32>>;
+    /// Returns a label that is made from some values of its column.
+    fn label_of(&self, values: &LabelValues) -> Outcome<Option<f32>>;
     fn group(&self) -> Outcome<Option<u64>>;
-    fn time(&self) -> Outcome<Option<i64>>;
+    /// Appends the floats of a vector to `to`, or nothing if the vector is missing.
+    fn floats(&self, to: &mut Vec<f32>) -> Outcome<()>;
+    /// Returns the value as it is, for a copy.
+    fn kept(&self) -> Outcome<RawValue<'static>>;
+    /// Returns a time from which a feature derives a number.
+    fn moment(&self, rule: &TimeRule) -> Outcome<Option<Moment>>;
+    /// Returns an event time. With a unit, the value may also be a text with a date.
+    fn time(&self, unit: Option<TimeUnit>) -> Outcome<Option<i64>>;
     /// Returns the value as text for messages.
     fn format(&self) -> Vec<u8>;
 }
@@ -78,7 +88,8 @@ pub(crate) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
         (Role::Label { rule, .. }, Column::Labels(labels)) => {
             let label = match rule {
                 LabelRule::Flag => cell.label()?,
-                _ => cell.number()?.map(|x| value::label(x, *rule)).transpose()?,
+                LabelRule::Values(values) => cell.label_of(values)?,
+                _ => cell.number()?.map(|x| value::label(x, rule)).transpose()?,
             };
             value::push_label(labels, label)?;
         }
@@ -89,8 +100,27 @@ pub(crate) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
         (Role::Group, Column::Words(words)) => {
             words.push(cell.group()?.ok_or(Refusal::Missing)?);
         }
+        (Role::Derived { rule, role }, column) => {
+            push_derived(column, rule, role, cell.moment(rule)?)?;
+        }
+        (Role::Vector { size, missing }, Column::Vectors(vectors)) => {
+            cell.floats(&mut vectors.values)?;
+            value::end_vector(vectors, *size, *missing)?;
+        }
+        (Role::RawVector { size }, Column::Vectors(vectors)) => {
+            cell.floats(&mut vectors.values)?;
+            let start = vectors.offsets.last().map_or(0, |&end| end as usize);
+            match vectors.values.len() == start {
+                true => vectors.end()?,
+                false => value::end_vector(vectors, *size, None)?,
+            }
+        }
+        (Role::Kept, Column::Raws(values)) => values.push(cell.kept()?),
+        (Role::RawTime { rule }, Column::Raws(values)) => {
+            values.push(raw_time(cell.moment(rule)?));
+        }
         (Role::EventTime { unit }, Column::Times(times)) => {
-            times.push(value::time(cell.time()?.ok_or(Refusal::Missing)?, *unit)?);
+            times.push(value::time(cell.time(*unit)?.ok_or(Refusal::Missing)?, *unit)?);
         }
         // The variant always fits the role, because `Column::with_capacity` chose it by the role.
         (role, column) => unreachable!("{role:?} does not decode into {column:?}"),
@@ -144,12 +174,34 @@ impl Cell for TextCell<'_> {
         self.present().map(|text| self.settings.label(text)).transpose()
     }
 
+    fn label_of(&self, values: &LabelValues) -> Outcome<Option<f32>> {
+        self.present().map_or(Ok(None), |text| value::label_from(values.of_text(text)))
+    }
+
     fn group(&self) -> Outcome<Option<u64>> {
         Ok(self.present().map(group_from_bytes).transpose()?)
     }
 
-    fn time(&self) -> Outcome<Option<i64>> {
-        self.present().map(value::time_from_cell).transpose()
+    fn floats(&self, to: &mut Vec<f32>) -> Outcome<()> {
+        let Some(text) = self.present() else { return Ok(()) };
+        for part in self.settings.rules.split_all(text) {
+            let is_missing = self.settings.rules.is_missing(part.trim_ascii());
+            let x = (!is_missing).then(|| self.settings.number(part)).transpose()?;
+            to.push(value::vector_float(x)?);
+        }
+        Ok(())
+    }
+
+    fn kept(&self) -> Outcome<RawValue<'static>> {
+        value::kept_text(self.text)
+    }
+
+    fn moment(&self, rule: &TimeRule) -> Outcome<Option<Moment>> {
+        Ok(self.present().map(|text| rule.read_text(text)).transpose()?)
+    }
+
+    fn time(&self, unit: Option<TimeUnit>) -> Outcome<Option<i64>> {
+        self.present().map(|text| value::time_from_cell(text, unit)).transpose()
     }
 
     fn format(&self) -> Vec<u8> {
@@ -170,7 +222,7 @@ impl TextSettings {
         match self.decimal {
             Decimal::Comma if cell.contains(&b',') => {
                 let number = self.number(cell).map_err(|_| Refusal::NotLabel);
-                number.and_then(|x| value::label(x, LabelRule::Flag))
+                number.and_then(|x| value::label(x, &LabelRule::Flag))
             }
             _ => value::label_from_cell(cell),
         }

@@ -258,7 +258,7 @@ fn numbers_that_do_not_parse_or_are_missing_are_refused() {
 
 #[test]
 fn labels_are_zero_or_one() {
-    let remedy = "is not 0 or 1, which label `label` needs; map the labels to 0 and 1 first, or give it `at_least = <number>` or `kind = \"number\"`";
+    let remedy = "is not 0 or 1, which label `label` needs; give it `positive = \"<value>\"`, `at_least = <number>` or `kind = \"number\"`";
     assert_eq!(
         csv("user,age,label\n1,2,1\n1,2,2\n"),
         format!("column `label`, row 2 (byte 21): \"2\" {remedy}: a.csv")

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::{
-    ArrayRef, Date32Array, Int64Array, TimestampMicrosecondArray, TimestampMillisecondArray,
-};
+use arrow_array::{ArrayRef, Int64Array, TimestampMicrosecondArray, TimestampMillisecondArray};
 use zillion_feature::Cursor;
 use zillion_reader::{BAD_ROWS, BadRowKind, Dataset};
 
@@ -27,7 +25,7 @@ fn times(dataset: &Dataset) -> Vec<i64> {
 }
 
 #[test]
-fn a_unit_and_a_timestamp_must_agree() {
+fn times_keep_the_unit_of_the_job() {
     let at = [1_700_000_000_i64, 1_700_000_001];
     let numbers = |factor: i64| -> Vec<i64> { at.iter().map(|t| t * factor).collect() };
     let fits: Vec<(&str, ArrayRef, i64)> = vec![
@@ -41,20 +39,6 @@ fn a_unit_and_a_timestamp_must_agree() {
         with_times(&folder, array);
         let dataset = folder.open(&["a.parquet"], &job(unit)).unwrap();
         assert_eq!(times(&dataset), numbers(factor), "{unit}");
-    }
-    let refused: Vec<(&str, ArrayRef, &str)> = vec![
-        (
-            "s",
-            Arc::new(TimestampMillisecondArray::from(numbers(1000))),
-            "set `columns.event_time_unit`",
-        ),
-        ("ms", Arc::new(Date32Array::from(vec![19_000, 19_001])), "a day is not a point in time"),
-    ];
-    for (unit, array, said) in refused {
-        let folder = Folder::new();
-        with_times(&folder, array);
-        let error = folder.open(&["a.parquet"], &job(unit)).unwrap_err().to_string();
-        assert!(error.contains(said), "{error}");
     }
 }
 

@@ -17,3 +17,4 @@ mod real_data;
 mod sides;
 mod stream;
 mod text;
+mod times;

@@ -192,6 +192,7 @@ pub(crate) fn without_statistics(schema: &Schema) -> Schema {
     let mut schema = schema.clone();
     for feature in &mut schema.features {
         match &mut feature.kind {
+            FeatureKind::Vector { missing, .. } => *missing = Some(f64::NAN),
             FeatureKind::Numeric { transform, missing } => {
                 *transform = NumericTransform::Raw;
                 *missing = Some(f64::NAN);
@@ -235,8 +236,9 @@ impl Sampled {
         let (mut sparse, mut numeric) = (0, 0);
         for (spec, count) in schema.features.iter().zip(&mut self.features) {
             let Some(table) = spec.table() else {
-                batch.numeric[numeric][..rows].iter().for_each(|&x| count.number(x));
-                numeric += 1;
+                let columns = &batch.numeric[numeric..numeric + spec.numeric_width()];
+                count.vectors(columns, rows);
+                numeric += columns.len();
                 continue;
             };
             let column = &batch.sparse[sparse];
@@ -378,6 +380,17 @@ impl Sampled {
 }
 
 impl FeatureCount {
+    /// Counts the numbers of some rows. A vector has several columns, and is missing as a whole.
+    fn vectors(&mut self, columns: &[Vec<f32>], rows: usize) {
+        for row in 0..rows {
+            let numbers = columns.iter().map(|column| column[row]);
+            match numbers.clone().next().is_some_and(f32::is_nan) {
+                true => self.missing += 1,
+                false => numbers.for_each(|x| self.number(x)),
+            }
+        }
+    }
+
     fn number(&mut self, x: f32) {
         if x.is_nan() {
             self.missing += 1;
@@ -398,6 +411,18 @@ impl FeatureCount {
         if self.missing == rows {
             findings.warning(&about, "no row of the sample has a value; remove the feature");
             return;
+        }
+        if let FeatureKind::Vector { missing: None, .. } = kind
+            && self.missing > 0
+        {
+            let missing = self.missing;
+            findings.error(
+                &about,
+                format!(
+                    "{missing} of {rows} rows have no vector; set `missing = <number>` for the \
+                     feature, or clean the data"
+                ),
+            );
         }
         if let FeatureKind::Numeric { transform, missing } = kind {
             if missing.is_none() && self.missing > 0 {
@@ -447,6 +472,7 @@ fn kind_name(kind: &FeatureKind) -> &'static str {
         FeatureKind::Id { .. } => "id",
         FeatureKind::Ids { .. } => "ids",
         FeatureKind::Numeric { .. } => "numeric",
+        FeatureKind::Vector { .. } => "vector",
         FeatureKind::Bucketized { .. } => "bucketized",
         FeatureKind::Sequence { .. } => "sequence",
         FeatureKind::Cross { .. } => "cross",

@@ -36,7 +36,9 @@ impl Kinds {
                 },
                 // The id of a bucket is its number. A cross has no id that a person could write.
                 FeatureKind::Bucketized { .. } => kinds.numbers = true,
-                FeatureKind::Cross { .. } | FeatureKind::Numeric { .. } => {}
+                FeatureKind::Cross { .. }
+                | FeatureKind::Numeric { .. }
+                | FeatureKind::Vector { .. } => {}
             }
         }
         kinds

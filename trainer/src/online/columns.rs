@@ -25,7 +25,7 @@ impl RowShape {
         };
         Self {
             lists: schema.sparse().map(|feature| is_list(&feature.kind)).collect(),
-            numeric: schema.numeric().count(),
+            numeric: schema.numeric_width(),
             labels: schema.labels.len(),
             group: schema.group.is_some(),
         }

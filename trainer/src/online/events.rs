@@ -59,6 +59,7 @@ impl EventReader {
                 table: TableId(0),
             },
             side: None,
+            time: None,
         });
         let mut schema = job.schema.clone();
         match stream.role {

@@ -197,6 +197,9 @@ impl Run {
 /// Returns whether the statistics of feature `a` are valid for feature `b`: both have the same
 /// transform.
 fn mean_the_same(a: &FeatureSpec, b: &FeatureSpec) -> bool {
+    if a.time != b.time {
+        return false;
+    }
     match (&a.kind, &b.kind) {
         (FeatureKind::Numeric { transform: a, .. }, FeatureKind::Numeric { transform: b, .. }) => {
             a == b

@@ -2,8 +2,10 @@
 
 use std::io::{self, Write};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use zillion_feature::LabelKind;
+
+use super::kept_columns::{self, KeptColumns};
 
 /// A writer of scores. Every row of the data has a line, even a row without a score. A line
 /// consists of tab-separated columns or is a JSON object. In a JSON object, the values of the first
@@ -15,19 +17,29 @@ pub(super) struct ScoreLines<W> {
     /// The names of the tasks and the kinds of their labels. The list is empty for a retrieval
     /// model without labels, because its score predicts none.
     tasks: Vec<(String, LabelKind)>,
+    /// The columns that are copied beside the scores, or `None` if there are none.
+    kept: Option<KeptColumns>,
     /// The number of rows of the data that were written so far.
     row: u64,
 }
 
 impl<W: Write> ScoreLines<W> {
     /// Creates a writer. Also writes the names of the columns, unless the lines are JSON.
-    pub(super) fn new(mut out: W, json: bool, tasks: Vec<(String, LabelKind)>) -> io::Result<Self> {
+    pub(super) fn new(
+        mut out: W,
+        json: bool,
+        tasks: Vec<(String, LabelKind)>,
+        kept: Option<KeptColumns>,
+    ) -> io::Result<Self> {
         if !json {
             let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
             let header = if names.is_empty() { "score".to_owned() } else { names.join("\t") };
+            for name in kept.iter().flat_map(KeptColumns::names) {
+                write!(out, "{name}\t")?;
+            }
             writeln!(out, "{header}")?;
         }
-        Ok(Self { out, json, tasks, row: 0 })
+        Ok(Self { out, json, tasks, kept, row: 0 })
     }
 
     /// Writes the scores of the next rows. A rejected row gets an empty line.
@@ -44,18 +56,39 @@ impl<W: Write> ScoreLines<W> {
         rejected.try_for_each(|_| self.write_rejected())
     }
 
+    /// Begins the line of the next row: in JSON with the number of the row, and with the copies of
+    /// its kept columns.
+    fn begin_row(&mut self) -> io::Result<()> {
+        let Self { out, json, kept, row, .. } = self;
+        if *json {
+            write!(out, r#"{{"row":{row}"#)?;
+        }
+        *row += 1;
+        let Some(kept) = kept else { return Ok(()) };
+        let values = kept.next_row()?;
+        let columns = kept.names().iter().zip(&values);
+        if *json {
+            let columns = columns.map(|(name, value)| (name.clone(), kept_columns::json(value)));
+            let object = serde_json::Value::Object(columns.collect());
+            return write!(out, r#","kept":{object}"#);
+        }
+        for (name, value) in columns {
+            write!(out, "{}\t", kept_columns::cell(name, value)?)?;
+        }
+        Ok(())
+    }
+
     fn write_row(&mut self, logits: &[f32]) -> io::Result<()> {
-        let Self { out, json, tasks, row } = self;
+        self.begin_row()?;
+        let Self { out, json, tasks, .. } = self;
         if tasks.is_empty() {
-            *row += 1;
             let score = logits[0];
             return match *json {
-                true => writeln!(out, r#"{{"row":{},"score":{score}}}"#, *row - 1),
+                true => writeln!(out, r#","score":{score}}}"#),
                 false => writeln!(out, "{score}"),
             };
         }
         if !*json {
-            *row += 1;
             let predictions = tasks.iter().zip(logits);
             let texts: Vec<String> =
                 predictions.map(|((_, kind), &z)| kind.predict_exactly(z).to_string()).collect();
@@ -65,8 +98,7 @@ impl<W: Write> ScoreLines<W> {
             let (score, prediction) = names_of(kind);
             format!(r#""{score}":{z},"{prediction}":{}"#, json_number(kind.predict_exactly(z)))
         };
-        write!(out, r#"{{"row":{row},{}"#, figures(logits[0], tasks[0].1))?;
-        *row += 1;
+        write!(out, ",{}", figures(logits[0], tasks[0].1))?;
         if tasks.len() > 1 {
             for (index, ((task, kind), &z)) in tasks.iter().zip(logits).enumerate() {
                 let start = if index == 0 { r#","tasks":{"# } else { "," };
@@ -83,18 +115,21 @@ impl<W: Write> ScoreLines<W> {
     pub(super) fn finish(mut self, failed: Option<io::Error>) -> Result<bool> {
         match failed.map_or(self.out.flush(), Err) {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            // A kept column cannot be read or written. The error names it.
+            Err(e) if e.kind() == io::ErrorKind::Other && e.get_ref().is_some() => {
+                Err(anyhow!(e.into_inner().map_or(String::new(), |inner| inner.to_string())))
+            }
             other => other.map(|()| true).context("cannot write the scores"),
         }
     }
 
     fn write_rejected(&mut self) -> io::Result<()> {
-        let row = self.row;
-        self.row += 1;
+        self.begin_row()?;
         match (self.json, self.tasks.first()) {
-            (true, None) => writeln!(self.out, r#"{{"row":{row},"score":null}}"#),
+            (true, None) => writeln!(self.out, r#","score":null}}"#),
             (true, Some((_, kind))) => {
                 let (score, prediction) = names_of(*kind);
-                writeln!(self.out, r#"{{"row":{row},"{score}":null,"{prediction}":null}}"#)
+                writeln!(self.out, r#","{score}":null,"{prediction}":null}}"#)
             }
             (false, _) => writeln!(self.out),
         }
@@ -121,7 +156,7 @@ mod tests {
         let tasks = tasks.iter().map(|&task| (task.to_owned(), kind(task).unwrap_or_default()));
         let tasks = tasks.collect();
         let mut out = Vec::new();
-        let mut lines = ScoreLines::new(&mut out, json, tasks).unwrap();
+        let mut lines = ScoreLines::new(&mut out, json, tasks, None).unwrap();
         lines.write(logits, rejected).unwrap();
         assert!(lines.finish(None).unwrap());
         String::from_utf8(out).unwrap()
@@ -153,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_closed_pipe_is_an_early_end_and_a_full_disk_an_error() {
-        let lines = || ScoreLines::new(Vec::new(), true, Vec::new()).unwrap();
+        let lines = || ScoreLines::new(Vec::new(), true, Vec::new(), None).unwrap();
         let failed = |kind: io::ErrorKind| Some(io::Error::from(kind));
         assert!(!lines().finish(failed(io::ErrorKind::BrokenPipe)).unwrap());
         assert!(lines().finish(failed(io::ErrorKind::StorageFull)).is_err());

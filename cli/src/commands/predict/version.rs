@@ -11,6 +11,7 @@ use zillion_registry::{Cache, STABLE};
 use zillion_rows::layer::Unthrottled;
 use zillion_scorer::{ScoringDevice, Servable};
 
+use super::kept_columns::KeptColumns;
 use super::score_lines::ScoreLines;
 use crate::args::PredictArgs;
 use crate::device::chosen_gpu;
@@ -51,7 +52,8 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
     let names = servable.tasks().iter().filter(|_| servable.has_predictions()).enumerate();
     let tasks = names.map(|(at, name)| (name.clone(), servable.kind_of_task(at))).collect();
     let out = BufWriter::new(io::stdout().lock());
-    let mut scores = ScoreLines::new(out, args.json, tasks)?;
+    let kept = KeptColumns::open(&data, input, &args.keep)?;
+    let mut scores = ScoreLines::new(out, args.json, tasks, kept)?;
     let (mut missing, mut missing_side_rows) = (0, 0);
     let mut failed = None;
     let batch = args.batch.map_or(BATCH, std::num::NonZeroUsize::get);

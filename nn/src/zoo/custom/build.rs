@@ -372,9 +372,11 @@ impl<'a> Layer<'a> {
             }
             Some(features) => {
                 for name in features {
-                    match self.inputs.numeric.iter().position(|n| n == name) {
-                        Some(number) => numbers.push(number),
-                        None => ids.push(self.column("features", name, true)?),
+                    match self.inputs.numbers_of(name) {
+                        found if found.is_empty() => {
+                            ids.push(self.column("features", name, true)?);
+                        }
+                        found => numbers.extend(found),
                     }
                 }
             }
@@ -405,19 +407,20 @@ impl<'a> Layer<'a> {
         let columns: Vec<usize> = match &spec.features {
             None => (0..all.len()).collect(),
             Some(features) => {
-                let find = |name: &String| match all.iter().position(|n| n == name) {
-                    Some(at) => Ok(at),
-                    None if self.inputs.columns.iter().any(|c| c.name == *name) => Err(self
+                let find = |name: &String| match self.inputs.numbers_of(name) {
+                    found if !found.is_empty() => Ok(found),
+                    _ if self.inputs.columns.iter().any(|c| c.name == *name) => Err(self
                         .refuse_key(
                             "features",
                             format!("`{name}` is a feature of ids; name numeric features only"),
                         )),
-                    None => {
+                    _ => {
                         let names: Vec<&str> = all.iter().map(String::as_str).collect();
                         Err(ConfigError::unknown_value(&self.key("features"), name, &names).into())
                     }
                 };
-                features.iter().map(find).collect::<Result<_>>()?
+                let found: Vec<Vec<usize>> = features.iter().map(find).collect::<Result<_>>()?;
+                found.concat()
             }
         };
         if columns.is_empty() {
@@ -446,7 +449,7 @@ impl<'a> Layer<'a> {
         if let Some(index) = columns.iter().position(|c| c.name == name) {
             return Ok((index, &columns[index]));
         }
-        if self.inputs.numeric.iter().any(|n| n == name) {
+        if !self.inputs.numbers_of(name).is_empty() {
             let why =
                 format!("`{name}` is a number and has no vector; read it with op = \"numeric\"");
             return Err(self.refuse_key(key, why));

@@ -3,9 +3,9 @@
 use zillion_feature::raw_value::{
     RawId, ValueError, id_from_flag, id_from_float, id_from_int, id_from_uint,
 };
-use zillion_feature::{FeatureKey, RawType};
+use zillion_feature::{FeatureKey, LabelValues, Moment, RawType, RawValue, TimeRule, TimeUnit};
 
-use super::plan::{ColumnPlan, Scalar};
+use super::plan::{ColumnPlan, Form, Scalar};
 use super::row::ProtoValue;
 use crate::block::Lists;
 use crate::text::{Cell, TextCell, TextSettings};
@@ -129,7 +129,19 @@ impl Cell for ProtoCell<'_> {
 
     #[inline]
     fn label(&self) -> Outcome<Option<f32>> {
-        self.number()?.map(|x| value::label(x, value::LabelRule::Flag)).transpose()
+        self.number()?.map(|x| value::label(x, &value::LabelRule::Flag)).transpose()
+    }
+
+    fn label_of(&self, values: &LabelValues) -> Outcome<Option<f32>> {
+        match self.value {
+            ProtoValue::Missing => Ok(None),
+            ProtoValue::Bool(flag) => value::label_from(values.of_flag(flag)),
+            ProtoValue::Int(x) => value::label_from(values.of_number(x as f64)),
+            ProtoValue::UInt(x) => value::label_from(values.of_number(x as f64)),
+            ProtoValue::Float(x) => value::label_from(values.of_number(x)),
+            ProtoValue::Text(text) => self.with_text(text, |cell| cell.label_of(values)),
+            ProtoValue::Enum(number) => self.with_name(number, |cell| cell.label_of(values)),
+        }
     }
 
     fn group(&self) -> Outcome<Option<u64>> {
@@ -143,11 +155,57 @@ impl Cell for ProtoCell<'_> {
         }
     }
 
+    fn floats(&self, to: &mut Vec<f32>) -> Outcome<()> {
+        if self.column.is_list {
+            for &item in self.list {
+                to.push(value::vector_float(self.item(item).number()?)?);
+            }
+            return Ok(());
+        }
+        match self.value {
+            ProtoValue::Missing => Ok(()),
+            ProtoValue::Text(text) => self.with_text(text, |cell| cell.floats(to)),
+            _ => {
+                to.push(value::vector_float(self.number()?)?);
+                Ok(())
+            }
+        }
+    }
+
+    fn kept(&self) -> Outcome<RawValue<'static>> {
+        Ok(match self.value {
+            ProtoValue::Missing => RawValue::Missing,
+            ProtoValue::Bool(flag) => RawValue::Bool(flag),
+            ProtoValue::Int(x) => RawValue::Int(x),
+            ProtoValue::UInt(x) => RawValue::Uint(x),
+            ProtoValue::Float(x) => RawValue::Float(x),
+            ProtoValue::Text(text) => value::kept_text(text)?,
+            ProtoValue::Enum(number) => return self.with_name(number, |cell| cell.kept()),
+        })
+    }
+
+    fn moment(&self, rule: &TimeRule) -> Outcome<Option<Moment>> {
+        Ok(Some(match (self.value, self.column.form) {
+            (ProtoValue::Missing, _) => return Ok(None),
+            // A timestamp of Protobuf is in UTC.
+            (ProtoValue::Int(count), Form::Time(unit)) => {
+                Moment::from_count(count, unit).ok_or(ValueError::NotTime)?
+            }
+            (ProtoValue::Int(count), _) => rule.read_count(count)?,
+            (ProtoValue::Float(count), _) => rule.read_float(count)?,
+            (ProtoValue::Text(text), _) => return self.with_text(text, |cell| cell.moment(rule)),
+            (ProtoValue::Bool(_) | ProtoValue::UInt(_) | ProtoValue::Enum(_), _) => {
+                return Err(ValueError::NotTime.into());
+            }
+        }))
+    }
+
     #[inline]
-    fn time(&self) -> Outcome<Option<i64>> {
+    fn time(&self, unit: Option<TimeUnit>) -> Outcome<Option<i64>> {
         match self.value {
             ProtoValue::Missing => Ok(None),
             ProtoValue::Int(time) => Ok(Some(time)),
+            ProtoValue::Text(text) => self.with_text(text, |cell| cell.time(unit)),
             _ => Err(Refusal::NotTime),
         }
     }

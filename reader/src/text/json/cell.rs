@@ -3,10 +3,11 @@
 use zillion_feature::raw_value::{
     RawId, ValueError, group_from_bytes, id_from_flag, id_from_float, id_from_int, id_from_uint,
 };
-use zillion_feature::{FeatureKey, RawType};
+use zillion_feature::{FeatureKey, LabelValues, Moment, RawType, RawValue, TimeRule, TimeUnit};
 
 use super::row::{JsonRow, JsonValue};
 use crate::block::Lists;
+use crate::derived::{event_rule, event_time};
 use crate::text::cell::{Cell, TextCell};
 use crate::text::settings::TextSettings;
 use crate::value::{self, LabelRule, Outcome, Refusal};
@@ -126,8 +127,22 @@ impl Cell for JsonCell<'_> {
         match self.text() {
             Some(text) => text.label(),
             None => match self.number() {
-                Ok(x) => x.map(|x| value::label(x, LabelRule::Flag)).transpose(),
+                Ok(x) => x.map(|x| value::label(x, &LabelRule::Flag)).transpose(),
                 Err(_) => Err(Refusal::NotLabel),
+            },
+        }
+    }
+
+    fn label_of(&self, values: &LabelValues) -> Outcome<Option<f32>> {
+        match self.value {
+            JsonValue::Missing => Ok(None),
+            JsonValue::Bool(flag) => value::label_from(values.of_flag(flag)),
+            _ => match self.text() {
+                Some(text) => text.label_of(values),
+                None => match self.number()? {
+                    Some(x) => value::label_from(values.of_number(x)),
+                    None => Ok(None),
+                },
             },
         }
     }
@@ -146,11 +161,70 @@ impl Cell for JsonCell<'_> {
         }
     }
 
-    fn time(&self) -> Outcome<Option<i64>> {
+    fn floats(&self, to: &mut Vec<f32>) -> Outcome<()> {
         match self.value {
-            JsonValue::Missing => Ok(None),
-            JsonValue::Int(time) => Ok(Some(time)),
-            _ => self.text().map_or(Err(Refusal::NotTime), |text| text.time()),
+            JsonValue::Missing => Ok(()),
+            JsonValue::List(start, end) => {
+                for &item in self.row.items(start, end) {
+                    to.push(value::vector_float(self.of(item).number()?)?);
+                }
+                Ok(())
+            }
+            JsonValue::Object => Err(Refusal::Object),
+            _ => match self.text() {
+                // The value is one string that holds the numbers, as in CSV.
+                Some(text) => text.floats(to),
+                None => {
+                    to.push(value::vector_float(self.number()?)?);
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    fn kept(&self) -> Outcome<RawValue<'static>> {
+        Ok(match self.value {
+            JsonValue::Missing => RawValue::Missing,
+            JsonValue::Bool(flag) => RawValue::Bool(flag),
+            JsonValue::Int(x) => RawValue::Int(x),
+            JsonValue::UInt(x) => RawValue::Uint(x),
+            // The parser has rounded whole numbers that 64 bits cannot hold.
+            JsonValue::Float(x) if x.fract() == 0.0 && x.abs() >= 9.2e18 => {
+                return Err(ValueError::Rounded.into());
+            }
+            JsonValue::Float(x) => RawValue::Float(x),
+            JsonValue::List(..) => return Err(Refusal::List),
+            JsonValue::Object => return Err(Refusal::Object),
+            JsonValue::Text(_) | JsonValue::Unescaped(..) => {
+                let text = self.row.text(self.value).unwrap_or_default();
+                RawValue::Text(text.to_owned().into())
+            }
+        })
+    }
+
+    fn moment(&self, rule: &TimeRule) -> Outcome<Option<Moment>> {
+        Ok(Some(match self.value {
+            JsonValue::Missing => return Ok(None),
+            JsonValue::Int(count) => rule.read_count(count)?,
+            JsonValue::Float(count) => rule.read_float(count)?,
+            JsonValue::List(..) => return Err(Refusal::List),
+            JsonValue::Object => return Err(Refusal::Object),
+            JsonValue::Bool(_) | JsonValue::UInt(_) => return Err(ValueError::NotTime.into()),
+            JsonValue::Text(_) | JsonValue::Unescaped(..) => {
+                return self.text().map_or(Ok(None), |text| text.moment(rule));
+            }
+        }))
+    }
+
+    fn time(&self, unit: Option<TimeUnit>) -> Outcome<Option<i64>> {
+        match (self.value, unit) {
+            (JsonValue::Missing, _) => Ok(None),
+            (JsonValue::Int(time), _) => Ok(Some(time)),
+            (JsonValue::Float(time), Some(unit)) => {
+                let moment = event_rule(unit).read_float(time).map_err(value::refuse_time)?;
+                event_time(moment, unit).map(Some)
+            }
+            _ => self.text().map_or(Err(Refusal::NotTime), |text| text.time(unit)),
         }
     }
 }

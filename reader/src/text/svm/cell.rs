@@ -1,7 +1,7 @@
 //! The decoding of the values of sparse vectors by roles, with the same rules as for other text.
 
-use zillion_feature::RawType;
 use zillion_feature::raw_value::{RawId, id_from_cell};
+use zillion_feature::{LabelValues, Moment, RawType, RawValue, TimeRule, TimeUnit};
 
 use super::row::{SvmColumn, SvmEntry, SvmRow};
 use crate::block::Lists;
@@ -76,11 +76,27 @@ impl Cell for SvmCell<'_> {
         }
     }
 
+    fn label_of(&self, values: &LabelValues) -> Outcome<Option<f32>> {
+        self.text()?.label_of(values)
+    }
+
     fn group(&self) -> Outcome<Option<u64>> {
         self.text()?.group()
     }
 
-    fn time(&self) -> Outcome<Option<i64>> {
-        self.text()?.time()
+    fn floats(&self, to: &mut Vec<f32>) -> Outcome<()> {
+        self.text()?.floats(to)
+    }
+
+    fn kept(&self) -> Outcome<RawValue<'static>> {
+        self.text()?.kept()
+    }
+
+    fn moment(&self, rule: &TimeRule) -> Outcome<Option<Moment>> {
+        self.text()?.moment(rule)
+    }
+
+    fn time(&self, unit: Option<TimeUnit>) -> Outcome<Option<i64>> {
+        self.text()?.time(unit)
     }
 }

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use zillion_feature::{Encoder, InputSpec, RawType};
+use zillion_feature::{Encoder, InputKind, InputSpec, RawType};
 use zillion_scorer::Servable;
 
 use super::super::parameters::MOST_PARAMETERS;
@@ -26,6 +26,10 @@ struct Input {
     datatype: Datatype,
     is_list: bool,
     needs_value: bool,
+    /// Whether the values are times, which are sent as texts.
+    is_time: bool,
+    /// The number of values in each row, if the input is a vector.
+    size: Option<usize>,
     /// The numbers that the input accepts, as doubles and as floats of 32 bits.
     doubles: (f64, f64),
     floats: (f64, f64),
@@ -44,6 +48,8 @@ impl Inputs {
                 datatype: describe::datatype(spec),
                 is_list: spec.is_list,
                 needs_value: spec.needs_value,
+                is_time: spec.kind == InputKind::Time,
+                size: spec.size,
                 doubles: range(takes),
                 floats: range(|x| takes(f64::from(x as f32))),
             }
@@ -105,11 +111,16 @@ impl Inputs {
     fn tensors(&self, lengths: &[usize]) -> Value {
         let mut tensors = Vec::new();
         for input in &self.0 {
+            if let Some(size) = input.size {
+                let shape = [lengths.len(), size];
+                tensors.push(tensor(&input.name, input.datatype, &shape, &input.float()));
+                continue;
+            }
             let values = if input.is_list { lengths.iter().sum() } else { lengths.len() };
-            tensors.push(tensor(&input.name, input.datatype, values, &input.element()));
+            tensors.push(tensor(&input.name, input.datatype, &[values], &input.element()));
             if input.is_list {
                 let name = format!("{}{LENGTHS}", input.name);
-                let mut described = tensor(&name, Datatype::Int64, lengths.len(), &json!({}));
+                let mut described = tensor(&name, Datatype::Int64, &[lengths.len()], &json!({}));
                 described["properties"]["data"] = json!({ "const": lengths });
                 tensors.push(described);
             }
@@ -204,6 +215,7 @@ impl Input {
         let mut schema = match self.datatype {
             Datatype::Int64 => within(&["integer"], i64::MIN, i64::MAX),
             Datatype::Uint64 => within(&["integer"], 0, u64::MAX),
+            Datatype::Bytes if self.is_time => time(),
             Datatype::Bytes => json!({ "type": ["string"] }),
             _ => within(&["number"], self.floats.0, self.floats.1),
         };
@@ -213,8 +225,22 @@ impl Input {
         schema
     }
 
+    /// Describes a number of a vector.
+    fn float(&self) -> Value {
+        within(&["number"], self.floats.0, self.floats.1)
+    }
+
     /// Describes a value of a row.
     fn in_row(&self) -> Value {
+        if let Some(size) = self.size {
+            let mut schema = json!({
+                "type": ["array"], "items": self.float(), "minItems": size, "maxItems": size,
+            });
+            if !self.needs_value {
+                push_type(&mut schema, "null");
+            }
+            return schema;
+        }
         let scalar = self.scalar();
         let mut schema = scalar.clone();
         push_type(&mut schema, "array");
@@ -250,6 +276,7 @@ impl Input {
                 schema["pattern"] = "^([0-9]{1,19})?$".into();
                 schema
             }
+            Datatype::Bytes if self.is_time => time(),
             Datatype::Bytes => json!({
                 "type": ["integer", "string", "boolean", "object"],
                 "minimum": i64::MIN,
@@ -281,16 +308,27 @@ impl Input {
 const ASCII_BASE64: &str =
     "^([A-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/])*$";
 
+/// Describes a time. Other forms of dates are accepted too, and numbers if the feature has a unit,
+/// but this form always is.
+fn time() -> Value {
+    json!({
+        "type": ["string"],
+        "description": "A time of ISO 8601. Dates alone, and other usual forms, are read too.",
+        "pattern": "^(19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$",
+    })
+}
+
 fn signature() -> Value {
     json!({ "enum": [SIGNATURE, null] })
 }
 
-fn tensor(name: &str, datatype: Datatype, values: usize, element: &Value) -> Value {
+fn tensor(name: &str, datatype: Datatype, shape: &[usize], element: &Value) -> Value {
+    let values: usize = shape.iter().product();
     object(
         json!({
             "name": { "const": name },
             "datatype": { "const": datatype.name() },
-            "shape": { "const": [values] },
+            "shape": { "const": shape },
             "data": { "type": "array", "items": element, "minItems": values, "maxItems": values },
         }),
         &["name", "datatype", "shape", "data"],

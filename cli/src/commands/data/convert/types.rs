@@ -50,11 +50,19 @@ pub(in crate::commands::data) fn resolve(
     let mut columns = Vec::with_capacity(found.columns.len());
     for column in &found.columns {
         let own = args.types.iter().rev().find(|(name, _)| *name == column.name);
+        let guess = find_guess(&guessed.columns, &column.name);
+        if own.is_none() && column.data_type.contains("list of float") {
+            return usage_error(format!(
+                "column `{}` has lists of floats, which text files are not converted with; write \
+                 it as lists of Parquet with another program",
+                column.name
+            ));
+        }
         let of = match own {
             Some((_, of)) => *of,
             None => match given.get(&column.name) {
                 Some(of) => *of,
-                None => guess_type(column, find_guess(&guessed.columns, &column.name)),
+                None => guess_type(column, guess),
             },
         };
         columns.push((column.name.clone(), with_weights(column, of)));
@@ -147,24 +155,42 @@ fn job_types(schema: &Schema) -> Result<BTreeMap<String, ColumnType>> {
             }
             continue;
         }
+        // A time is a number or a text, as its values are.
+        if feature.time.is_some() {
+            continue;
+        }
         let of = match &feature.kind {
             FeatureKind::Id { raw, .. } => ColumnType::of_raw(*raw),
             FeatureKind::Ids { raw, .. } | FeatureKind::Sequence { raw, .. } => {
                 ColumnType::List(*raw)
             }
             FeatureKind::Numeric { .. } | FeatureKind::Bucketized { .. } => ColumnType::Float,
+            FeatureKind::Vector { .. } => {
+                return usage_error(format!(
+                    "column `{}` is a vector for {by}, and text files with vectors cannot be \
+                     converted; write the vectors as lists of Parquet with another program",
+                    feature.column
+                ));
+            }
             FeatureKind::Cross { .. } => continue,
         };
         add(&feature.column, of, by)?;
     }
     for label in &schema.labels {
+        // The values that make the label may be numbers or texts.
+        if label.values.is_some() {
+            continue;
+        }
         let of = if label.at_least.is_some() { ColumnType::Float } else { ColumnType::Label };
         add(&label.column, of, format!("label `{}`", label.name))?;
     }
     if let Some(column) = &schema.weight {
         add(column, ColumnType::Float, "the weight".to_owned())?;
     }
-    if let Some(column) = &schema.event_time {
+    // With a unit, event times may be dates, so that the values tell the type.
+    if let Some(column) = &schema.event_time
+        && schema.event_time_unit.is_none()
+    {
         add(column, ColumnType::Int64, "the event time".to_owned())?;
     }
     Ok(types.into_iter().map(|(column, (of, _))| (column, of)).collect())

@@ -18,6 +18,14 @@ fn feature(feature: &FeatureSpec, schema: &Schema, statistics: &Statistics) -> V
     if !feature.is_cross() {
         parts.push(json!({ "column": feature.column }));
     }
+    if let Some(time) = &feature.time {
+        parts.push(json!({
+            "derive": time.derive,
+            "zone": time.zone,
+            "time_unit": time.unit,
+            "date_order": time.order,
+        }));
+    }
     if let Some(side) = &feature.side {
         let name = schema.sides.get(side.side).map(|s| &s.name);
         parts.push(json!({ "side": { "table": name, "by": side.by } }));
@@ -42,6 +50,9 @@ fn feature(feature: &FeatureSpec, schema: &Schema, statistics: &Statistics) -> V
                 parts.push(json!({ "mean": mean, "std": std }));
             }
             json!({ "kind": "numeric", "transform": transform, "missing": missing })
+        }
+        FeatureKind::Vector { size, missing } => {
+            json!({ "kind": "vector", "size": size, "missing": missing })
         }
         FeatureKind::Bucketized { buckets, .. } => {
             let boundaries = match buckets {
