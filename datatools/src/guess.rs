@@ -9,7 +9,7 @@ mod time;
 
 use std::collections::BTreeMap;
 
-use zillion_feature::{RawType, TimeUnit};
+use zillion_feature::{Classes, RawType, TimeUnit};
 use zillion_reader::{Byte, DataConfig, Decimal};
 
 use self::column::{guess_column, multi_hot};
@@ -48,6 +48,9 @@ pub struct GuessedLabel {
     /// The bound from which a value of the column is a label of 1, with the reason for it. `None`
     /// if the column holds 0 and 1.
     pub at_least: Option<(f64, String)>,
+    /// The values of the column if it has a few. They are the classes of the label, or with a bound
+    /// the other choice.
+    pub classes: Option<Classes>,
 }
 
 /// The guess of the event time.

@@ -32,10 +32,14 @@
 //! these two vectors, divided by the temperature. Its loss is a softmax over the items of the batch
 //! (Yi et al., RecSys 2019).
 //!
+//! A label of classes ([`LabelKind::Class`]) has a score for each class: see
+//! `classes.rs`.
+//!
 //! In the deep part, the value of a numeric feature is concatenated with the vectors. In the linear
 //! part, it is multiplied by a weight. In DLRM, it is an input of the bottom MLP.
 
 mod activation;
+mod classes;
 mod custom;
 mod dcn;
 mod dcnv2;
@@ -83,6 +87,7 @@ pub use wide_deep::{DeepFmSpec, WideDeepKeys, WideDeepSpec};
 use serde::{Deserialize, Serialize};
 use zillion_feature::LabelKind;
 
+use inputs::refuse_no_features;
 use keys::widths;
 use mlp::DEFAULT_HIDDEN;
 use model::ZooModel;
@@ -95,10 +100,11 @@ use crate::graph::op::Unary;
 use crate::graph::shape::NodeId;
 
 /// The name of the output with the log odds of the first task, `[B, 1]`, which every model has. The
-/// outputs of the other tasks have the name `logits/<task>`.
+/// outputs of the other tasks have the name `logits/<task>`. For a label of classes, they are the logarithms of the probabilities of the classes.
 pub const LOGITS: &str = "logits";
 /// The name of the output `sigmoid(logits)`, `[B, 1]`, of a model that was built for inference. The
-/// outputs of the other tasks have the name `probabilities/<task>`.
+/// outputs of the other tasks have the name `probabilities/<task>`. For a label of classes, the
+/// output has the probabilities of all classes, `[B, C]`.
 pub const PROBABILITIES: &str = "probabilities";
 /// The name of the output with the predicted number, `[B, 1]`, of a first task whose label is not 0
 /// or 1, in a model that was built for inference: the score, or `e^score` for a count. The outputs
@@ -156,6 +162,7 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
         return Err(Error::Setting { name: "features", reason });
     }
     model.check_labels(spec.kind(), inputs.labels.len())?;
+    classes::check(model, spec.kind(), inputs)?;
     let mut graph_inputs = inputs.to_graph_inputs();
     if reads_log_frequency(spec) && mode == Mode::Train {
         graph_inputs.numeric.push(LOG_FREQUENCY.to_owned());
@@ -163,6 +170,14 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
     let mut builder = GraphBuilder::new(graph_inputs, mode);
     let b = &mut builder;
     let built = model.build(b, inputs)?;
+    if let (Some(label), [scores]) = (inputs.class_label(), &built[..]) {
+        classes::name_outputs(b, *scores, &Task::of_classes(0, &label.classes))?;
+        if mode == Mode::Train {
+            let loss = classes::build_loss(b, *scores, label)?;
+            b.output(LOSS, loss)?;
+        }
+        return Ok(builder.finish());
+    }
     let names: Vec<&str> = inputs.labels.iter().map(|label| label.name.as_str()).collect();
     // A model can also be built without labels, for scoring only.
     let tasks = if names.is_empty() { vec![Task::own("", 0)] } else { model.tasks(&names) };
@@ -191,7 +206,7 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
                 let (output, function) = match kind {
                     LabelKind::Binary => (PROBABILITIES, Unary::Sigmoid),
                     LabelKind::Number => (PREDICTIONS, Unary::Scale { by: 1.0 }),
-                    LabelKind::Count => (PREDICTIONS, Unary::Exp),
+                    LabelKind::Count | LabelKind::Class => (PREDICTIONS, Unary::Exp),
                 };
                 let name = task.output(output, index);
                 let prediction = b.unary(&name, function, *logits)?;

@@ -4,7 +4,7 @@
 //! This module does not depend on [`Job`](crate::Job). So the validation of a job can build the
 //! graph before the job exists.
 
-use zillion_feature::{FeatureKind, Schema};
+use zillion_feature::{FeatureKind, LabelSpec, Schema};
 use zillion_nn::zoo::{LabelInput, LossSpec, ModelInputs, SparseInput, VectorSegment};
 use zillion_nn::{Graph, NodeId, TableInput};
 use zillion_rows::{TableLayout, TableSpec};
@@ -41,11 +41,11 @@ pub(crate) fn model_inputs(
             sequence: matches!(feature.kind, FeatureKind::Sequence { .. }),
         })
     });
-    let label = |name: &String, weight| LabelInput {
-        name: name.clone(),
-        weight,
-        loss: loss_of(name),
-        ..name.as_str().into()
+    let label = |spec: &LabelSpec| LabelInput {
+        weight: spec.weight,
+        loss: loss_of(&spec.name),
+        classes: spec.classes.as_ref().map(|_| spec.task_names()).unwrap_or_default(),
+        ..spec.name.as_str().into()
     };
     ModelInputs {
         tables: layouts
@@ -54,6 +54,6 @@ pub(crate) fn model_inputs(
             .collect(),
         columns: columns.collect(),
         numeric: schema.numeric().map(|feature| feature.name.clone()).collect(),
-        labels: schema.labels.iter().map(|spec| label(&spec.name, spec.weight)).collect(),
+        labels: schema.labels.iter().map(label).collect(),
     }
 }

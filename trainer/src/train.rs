@@ -49,6 +49,8 @@ mod warm_start;
 mod window;
 
 #[cfg(test)]
+mod class_tests;
+#[cfg(test)]
 mod joint_tests;
 #[cfg(test)]
 mod label_tests;

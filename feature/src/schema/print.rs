@@ -91,7 +91,8 @@ fn label_config(label: &LabelSpec) -> LabelConfig {
     let weight = (label.weight != 1.0).then_some(label.weight);
     let kind = (!label.kind.is_binary()).then_some(label.kind);
     let (column, at_least) = (Some(label.column.clone()), label.at_least);
-    LabelConfig { column, at_least, kind, mean: label.mean, weight }
+    let classes = label.classes.as_ref().map(super::Classes::to_values);
+    LabelConfig { column, at_least, kind, classes, mean: label.mean, weight }
 }
 
 fn side_config(side: &SideSpec) -> SideConfig {

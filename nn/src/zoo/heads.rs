@@ -66,7 +66,7 @@ pub(super) fn build_label_nodes(
     label: TaskLabel,
 ) -> Result<(NodeId, NodeId)> {
     match label {
-        TaskLabel::Own { label } => {
+        TaskLabel::Own { label } | TaskLabel::Class { label, .. } => {
             let value = b.label(&format!("{name}.label"), label)?;
             let weight = b.weight(&format!("{name}.weight"), Some(label))?;
             Ok((value, weight))

@@ -10,6 +10,7 @@
 use serde::Deserializer;
 use zillion_feature::LabelKind;
 
+use super::model::wrong_labels;
 use super::*;
 use crate::checks::{inner_share, positive};
 use crate::graph::op::{Binary, Distance, Focal, Op};
@@ -50,6 +51,8 @@ pub enum LossSpec {
     /// The negative log-likelihood of a Poisson distribution. The score is the logarithm of its
     /// mean.
     Poisson {},
+    /// The cross-entropy of a softmax over the scores of the classes of a label.
+    Softmax {},
 }
 
 impl Default for LossSpec {
@@ -79,6 +82,7 @@ impl LossSpec {
             Self::Bce { .. } | Self::Focal { .. } => LabelKind::Binary,
             Self::Mse {} | Self::Huber { .. } => LabelKind::Number,
             Self::Poisson {} => LabelKind::Count,
+            Self::Softmax {} => LabelKind::Class,
         }
     }
 
@@ -91,6 +95,7 @@ impl LossSpec {
             Self::Mse {} => "mse",
             Self::Huber { .. } => "huber",
             Self::Poisson {} => "poisson",
+            Self::Softmax {} => "softmax",
         }
     }
 
@@ -101,6 +106,7 @@ impl LossSpec {
             LabelKind::Binary => Self::default(),
             LabelKind::Number => Self::Mse {},
             LabelKind::Count => Self::Poisson {},
+            LabelKind::Class => Self::Softmax {},
         }
     }
 
@@ -121,17 +127,20 @@ impl LossSpec {
                 odds + alpha.map_or(0.0, |alpha| ratio(alpha, 1.0 - alpha))
             }
             Self::Mse {} | Self::Huber { .. } => mean,
-            Self::Poisson {} => mean.ln(),
+            Self::Poisson {} | Self::Softmax {} => mean.ln(),
         }
     }
 
-    fn op(self) -> Op {
-        match self {
+    /// Returns the operation that sums the loss of one score in each row, or `None` if the loss
+    /// needs several scores.
+    fn op(self) -> Option<Op> {
+        Some(match self {
             Self::Bce { .. } | Self::Focal { .. } => Op::FocalSum(self.focal()),
             Self::Mse {} => Op::DistanceSum(Distance::Squared),
             Self::Huber { delta } => Op::DistanceSum(Distance::Huber { delta }),
             Self::Poisson {} => Op::DistanceSum(Distance::Poisson),
-        }
+            Self::Softmax {} => return None,
+        })
     }
 
     fn focal(self) -> Focal {
@@ -143,7 +152,7 @@ impl LossSpec {
                 let (positive, negative) = alpha.map_or((1.0, 1.0), |alpha| (alpha, 1.0 - alpha));
                 Focal { gamma, positive, negative }
             }
-            Self::Mse {} | Self::Huber { .. } | Self::Poisson {} => {
+            Self::Mse {} | Self::Huber { .. } | Self::Poisson {} | Self::Softmax {} => {
                 Focal { gamma: 0.0, positive: 1.0, negative: 1.0 }
             }
         }
@@ -163,8 +172,12 @@ pub(super) fn averaged(
     if spec.is_plain() {
         return b.weighted_bce(name, logits, labels, weights);
     }
+    let Some(op) = spec.op() else {
+        let reason = format!("{} needs a label of classes; choose another loss", spec.name());
+        return Err(wrong_labels(reason));
+    };
     let total = b.sum_rows(&format!("{name}.weight.sum"), weights)?;
-    let sum = b.push(&format!("{name}.sum"), spec.op(), &[logits, labels, weights])?;
+    let sum = b.push(&format!("{name}.sum"), op, &[logits, labels, weights])?;
     b.binary(name, Binary::SafeDiv, sum, total)
 }
 
@@ -217,6 +230,7 @@ mod tests {
             ("kind = 'mse'", LabelKind::Number),
             ("kind = 'huber'\ndelta = 2.5", LabelKind::Number),
             ("kind = 'poisson'", LabelKind::Count),
+            ("kind = 'softmax'", LabelKind::Class),
         ] {
             let loss = read(text).unwrap();
             assert_eq!(loss.label_kind(), kind, "{text}");

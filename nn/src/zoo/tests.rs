@@ -2,6 +2,7 @@
 //! definition of the loss.
 
 mod batch;
+mod classes;
 mod counts;
 mod gpu;
 mod learning;

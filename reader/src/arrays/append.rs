@@ -15,7 +15,7 @@ use super::texts::{DictionaryKeys, TextRules, dictionary_keys, is_text, text_ids
 use crate::block::{Column, Lists};
 use crate::field::Role;
 use crate::side_lookup::SideLookup;
-use crate::value::{self, Outcome, Refusal};
+use crate::value::{self, ClassIndex, LabelRule, Outcome, Refusal};
 
 /// Appends an array to the column, with a stand-in for each bad value, and adds the bad values to
 /// `bad`. If the role refuses a value of the array, the function removes the appended values and
@@ -61,6 +61,9 @@ fn missing_values(role: &Role, rows: usize) -> ArrayRef {
         Role::RawIds { raw, .. } => *raw == RawType::String,
         Role::SideRow(lookup) => lookup.raw == RawType::String,
         Role::Text => true,
+        Role::Label { rule: LabelRule::Class(classes), .. } => {
+            matches!(**classes, ClassIndex::Texts(_))
+        }
         _ => false,
     };
     new_null_array(if is_text { &DataType::Utf8 } else { &DataType::Int64 }, rows)
@@ -107,8 +110,17 @@ pub(crate) fn append(
             Ok(())
         }),
         (Role::SideRow(lookup), Column::Rows(rows)) => side_rows(array, lookup, rules, rows),
+        (Role::Label { rule: LabelRule::Class(classes), .. }, Column::Labels(labels))
+            if is_text(array) =>
+        {
+            texts(array, |text| {
+                let text = rules.present(text);
+                let class = text.map(|text| classes.find_text(text.bytes())).transpose()?;
+                value::push_label(labels, class)
+            })
+        }
         (Role::Label { rule, .. }, Column::Labels(labels)) => scan(array, |x| {
-            value::push_label(labels, x.map(|x| value::label(x, *rule)).transpose()?)
+            value::push_label(labels, x.map(|x| value::label(x, rule)).transpose()?)
         }),
         (Role::Weight, Column::Floats(values)) => scan(array, |x| {
             values.push(value::weight(x.ok_or(Refusal::Missing)?)?);

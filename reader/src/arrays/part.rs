@@ -196,7 +196,7 @@ impl Part {
             // The sampling ignores a value that is not a label. The decoder of the label refuses it
             // later.
             let scanned = scan(batch.column(position), |x| {
-                let is_negative = x.is_some_and(|x| value::label(x, *rule) == Ok(0.0));
+                let is_negative = x.is_some_and(|x| value::label(x, rule) == Ok(0.0));
                 drawn[row] &= !is_negative || draw.keeps(first + row as u64);
                 row += 1;
                 Ok(())

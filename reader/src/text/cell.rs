@@ -9,7 +9,7 @@ use super::settings::TextSettings;
 use crate::block::{Column, Lists};
 use crate::config::Decimal;
 use crate::field::Role;
-use crate::value::{self, LabelRule, Outcome, Refusal};
+use crate::value::{self, ClassIndex, LabelRule, Outcome, Refusal};
 
 /// A value of a row, as a grammar parses it. The methods return `None` if the value is missing.
 pub(crate) trait Cell {
@@ -27,6 +27,19 @@ pub(crate) trait Cell {
     }
     fn number(&self) -> Outcome<Option<f64>>;
     fn label(&self) -> Outcome<Option<f32>>;
+    /// Returns the index of the class of the value.
+    fn class(&self, classes: &ClassIndex) -> Outcome<Option<f32>> {
+        match classes {
+            ClassIndex::Numbers(_) => {
+                let number = self.number().map_err(|_| Refusal::NotClass)?;
+                number.map(|x| classes.find_number(x)).transpose()
+            }
+            ClassIndex::Texts(_) => {
+                let mut text = Vec::new();
+                Ok(if self.text(&mut text)? { Some(classes.find_text(&text)?) } else { None })
+            }
+        }
+    }
     fn group(&self) -> Outcome<Option<u64>>;
     fn time(&self) -> Outcome<Option<i64>>;
     /// Returns the value as text for messages.
@@ -78,7 +91,8 @@ pub(crate) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
         (Role::Label { rule, .. }, Column::Labels(labels)) => {
             let label = match rule {
                 LabelRule::Flag => cell.label()?,
-                _ => cell.number()?.map(|x| value::label(x, *rule)).transpose()?,
+                LabelRule::Class(classes) => cell.class(classes)?,
+                _ => cell.number()?.map(|x| value::label(x, rule)).transpose()?,
             };
             value::push_label(labels, label)?;
         }
@@ -144,6 +158,17 @@ impl Cell for TextCell<'_> {
         self.present().map(|text| self.settings.label(text)).transpose()
     }
 
+    fn class(&self, classes: &ClassIndex) -> Outcome<Option<f32>> {
+        let Some(text) = self.present() else { return Ok(None) };
+        Ok(Some(match classes {
+            ClassIndex::Numbers(_) => {
+                let number = self.settings.number(text).map_err(|_| Refusal::NotClass)?;
+                classes.find_number(number)?
+            }
+            ClassIndex::Texts(_) => classes.find_text(text)?,
+        }))
+    }
+
     fn group(&self) -> Outcome<Option<u64>> {
         Ok(self.present().map(group_from_bytes).transpose()?)
     }
@@ -170,7 +195,7 @@ impl TextSettings {
         match self.decimal {
             Decimal::Comma if cell.contains(&b',') => {
                 let number = self.number(cell).map_err(|_| Refusal::NotLabel);
-                number.and_then(|x| value::label(x, LabelRule::Flag))
+                number.and_then(|x| value::label(x, &LabelRule::Flag))
             }
             _ => value::label_from_cell(cell),
         }

@@ -98,8 +98,8 @@ impl Job {
         ];
         for (key, is_set) in of_rows {
             if is_set && !has_binary && !self.schema.labels.is_empty() {
-                let message = "needs a label of 0 and 1, but all labels are numbers; remove the \
-                               key, or set `kind = \"binary\"` of a label";
+                let message = "needs a label of 0 and 1, but the labels are numbers or classes; \
+                               remove the key, or set `kind = \"binary\"` of a label";
                 return Err(ConfigError::at(key, message).into());
             }
         }
@@ -156,15 +156,31 @@ impl Job {
     /// Checks that the metric of the schedule fits the kind of the label.
     fn check_metric(&self) -> Result<()> {
         let Some(plateau) = &self.train.plateau else { return Ok(()) };
-        let is_of_numbers = matches!(plateau.metric, PlateauMetric::Rmse | PlateauMetric::Mae);
+        use PlateauMetric::{Accuracy, Auc, Logloss, Mae, PrAuc, Rmse};
         let Some(kind) = self.judged_kind() else { return Ok(()) };
-        if kind.is_binary() != is_of_numbers {
+        let metric = plateau.metric;
+        let (label, fits, is_fit) = match kind {
+            LabelKind::Binary => {
+                let is_fit = !matches!(metric, Rmse | Mae | Accuracy);
+                ("0 or 1", "\"auc\" or \"logloss\"", is_fit)
+            }
+            LabelKind::Number | LabelKind::Count => {
+                ("a number", "\"rmse\" or \"mae\"", matches!(metric, Rmse | Mae))
+            }
+            LabelKind::Class => {
+                let is_of_one_class = plateau.task.is_some();
+                let is_fit = match metric {
+                    Auc | Logloss => true,
+                    Accuracy => !is_of_one_class,
+                    PrAuc => is_of_one_class,
+                    _ => false,
+                };
+                ("one of several classes", "\"auc\", \"logloss\" or \"accuracy\"", is_fit)
+            }
+        };
+        if is_fit {
             return Ok(());
         }
-        let (label, fits) = match kind.is_binary() {
-            true => ("0 or 1", "\"auc\" or \"logloss\""),
-            false => ("a number", "\"rmse\" or \"mae\""),
-        };
         let message = format!("is {}, but the label is {label}; set it to {fits}", plateau.metric);
         Err(ConfigError::at("train.plateau.metric", message).into())
     }
@@ -182,7 +198,7 @@ impl Job {
         match &self.train.plateau {
             Some(plateau) => plateau.metric,
             None if self.schema.labels.is_empty() => self.eval.first_metric().unwrap_or_default(),
-            None if self.judged_kind().is_some_and(|kind| !kind.is_binary()) => PlateauMetric::Rmse,
+            None if self.judged_kind().is_some_and(LabelKind::is_number) => PlateauMetric::Rmse,
             None => PlateauMetric::default(),
         }
     }

@@ -224,6 +224,10 @@ impl Job {
             ModelSpec::Esmm(_) => return needs("esmm learns a click and a conversion"),
             _ => {}
         }
+        if label.kind == LabelKind::Class {
+            // A model refuses what it cannot learn, and names the models that can.
+            self.graph(Mode::Infer)?;
+        }
         if !self.streams.is_empty() {
             return needs("validation over streams compares probabilities");
         }
@@ -357,6 +361,7 @@ fn name_of_kind(kind: LabelKind) -> &'static str {
         LabelKind::Binary => "binary",
         LabelKind::Number => "number",
         LabelKind::Count => "count",
+        LabelKind::Class => "class",
     }
 }
 

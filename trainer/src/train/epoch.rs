@@ -56,7 +56,7 @@ impl Run {
         let epoch = self.position.cursor.epoch;
         let mut batches = self.open_batches()?;
         let epoch_rows = self.data.train()?.rows().or(self.data.epoch_rows);
-        let mut window = Window::new(epoch_rows, self.position.cursor, self.job.tasks());
+        let mut window = Window::new(epoch_rows, self.position.cursor, &self.job);
         let is_stopped = match (self.is_joint(), self.is_apart()) {
             (_, true) => self.train_apart(&mut batches, &mut window, observer)?,
             (true, _) => self.train_groups(&mut batches, &mut window, observer)?,

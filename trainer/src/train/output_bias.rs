@@ -49,7 +49,7 @@ impl Sum {
         let row = self.weights / self.rows as f64;
         let mean = match kind {
             LabelKind::Number => self.labels / self.weights,
-            LabelKind::Binary | LabelKind::Count => {
+            LabelKind::Binary | LabelKind::Count | LabelKind::Class => {
                 (self.labels + row / 2.0) / (self.weights + row)
             }
         };
@@ -67,7 +67,8 @@ struct Mean {
 /// A task whose output has a bias.
 struct Output {
     task: Task,
-    bias: ParamId,
+    /// The parameter, and the index of its element.
+    bias: (ParamId, usize),
 }
 
 impl Run {
@@ -83,13 +84,14 @@ impl Run {
         }
         let mut outputs = find_outputs(&self.job)?;
         outputs.retain(|output| {
-            let name = &self.model.params.specs()[output.bias.0 as usize].name;
+            let name = &self.model.params.specs()[output.bias.0.0 as usize].name;
             origin.is_none_or(|origin| !origin.has_parameter(name))
         });
         for (output, mean) in outputs.iter().zip(self.find_means(&outputs, observer)?) {
             let Some(Mean { value, rows }) = mean else { continue };
             let score = self.job.score_of_mean(&output.task, value)?;
-            self.model.params.value_mut(output.bias).fill(score as f32);
+            let (bias, element) = output.bias;
+            self.model.params.value_mut(bias)[element] = score as f32;
             let name = &output.task.name;
             let source = rows.map_or_else(|| "in the job".to_owned(), |n| format!("in {n} rows"));
             observer.note(&format!(
@@ -154,7 +156,7 @@ impl Job {
     fn given_mean(&self, label: TaskLabel) -> Option<f64> {
         let mean = |label: usize| self.schema.labels[label].mean;
         match label {
-            TaskLabel::Own { label } => mean(label),
+            TaskLabel::Own { label } | TaskLabel::Class { label, .. } => mean(label),
             TaskLabel::Both { second, .. } => mean(second),
             // The second label is 1 only in rows whose first label is 1.
             TaskLabel::Given { first, second } => {

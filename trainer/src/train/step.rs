@@ -310,6 +310,7 @@ impl Run {
         if !steps && nodes.is_empty() {
             return;
         }
+        let scores = self.batch_logits();
         observer.inspect(&InspectedStep {
             step,
             epoch: planned.cursor.epoch,
@@ -317,7 +318,8 @@ impl Run {
             loss,
             schema: &self.job.schema,
             batch: &planned.batch,
-            logits: self.batch_logits().first().copied().unwrap_or_default(),
+            logits: scores.first().copied().unwrap_or_default(),
+            scores: &scores,
             dense_norm: *dense_norm,
             table_norms,
             fetched: &fetch::fetch_values(nodes, |id| self.model.executor.output(id)),

@@ -129,7 +129,7 @@ impl Cell for ProtoCell<'_> {
 
     #[inline]
     fn label(&self) -> Outcome<Option<f32>> {
-        self.number()?.map(|x| value::label(x, value::LabelRule::Flag)).transpose()
+        self.number()?.map(|x| value::label(x, &value::LabelRule::Flag)).transpose()
     }
 
     fn group(&self) -> Outcome<Option<u64>> {

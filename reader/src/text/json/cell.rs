@@ -126,7 +126,7 @@ impl Cell for JsonCell<'_> {
         match self.text() {
             Some(text) => text.label(),
             None => match self.number() {
-                Ok(x) => x.map(|x| value::label(x, LabelRule::Flag)).transpose(),
+                Ok(x) => x.map(|x| value::label(x, &LabelRule::Flag)).transpose(),
                 Err(_) => Err(Refusal::NotLabel),
             },
         }

@@ -106,6 +106,11 @@ pub(super) const TRAIN: &[Case] = &[
         Equal,
     ),
     case("loss", "train.loss.click = { kind = 'poisson' }\n[labels.click]\nkind = 'count'", Equal),
+    case(
+        "loss",
+        "train.loss.click = { kind = 'softmax' }\n[labels.click]\nkind = 'class'\nclasses = [0, 1]",
+        Equal,
+    ),
     case("output_bias", "train.output_bias = 'zero'", Equal),
     case("lanes tile_rows", "train = { lanes = 3, tile_rows = 5 }", Equal),
     case("passes_off", "train.passes_off = ['all']", Equal),
