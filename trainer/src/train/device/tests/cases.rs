@@ -108,7 +108,7 @@ pub(super) const TRAIN: &[Case] = &[
     case("loss", "train.loss.click = { kind = 'poisson' }\n[labels.click]\nkind = 'count'", Equal),
     case(
         "loss",
-        "train.loss.click = { kind = 'softmax' }\n[labels.click]\nkind = 'class'\nclasses = [0, 1]",
+        "train.loss.click = { kind = 'softmax' }\n[labels.click]\nclasses = [0, 1]\nkind = 'class'",
         Equal,
     ),
     case("output_bias", "train.output_bias = 'zero'", Equal),
