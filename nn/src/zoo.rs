@@ -113,6 +113,10 @@ pub const PREDICTIONS: &str = "predictions";
 /// The name of the output with the loss, `[1, 1]`, of a model that was built for training. The loss
 /// is the mean binary cross-entropy, summed over labels.
 pub const LOSS: &str = "loss";
+/// The name of the additional numeric column of a training graph whose loss compares the rows of
+/// groups ([`LossSpec::compares_groups`]). It follows the columns of the features and contains the
+/// number of the row's group. The rows of a group are neighbours.
+pub const GROUP_NUMBER: &str = "group_number";
 
 /// Returns the segments of a row that a model reads. A table needs only these segments.
 #[must_use]
@@ -167,6 +171,10 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
     if reads_log_frequency(spec) && mode == Mode::Train {
         graph_inputs.numeric.push(LOG_FREQUENCY.to_owned());
     }
+    let reads_groups = mode == Mode::Train && inputs.compares_groups();
+    if reads_groups {
+        graph_inputs.numeric.push(GROUP_NUMBER.to_owned());
+    }
     let mut builder = GraphBuilder::new(graph_inputs, mode);
     let b = &mut builder;
     let built = model.build(b, inputs)?;
@@ -194,7 +202,14 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
         Mode::Train => {
             let loss = match model.build_loss(b, LOSS, inputs, &built)? {
                 Some(loss) => loss,
-                None => heads::build_loss(b, inputs, &heads)?,
+                None => {
+                    let column = inputs.numeric.len();
+                    let groups = match reads_groups {
+                        true => Some(b.numeric(GROUP_NUMBER, &[column])?),
+                        false => None,
+                    };
+                    heads::build_loss(b, inputs, &heads, groups)?
+                }
             };
             b.output(LOSS, loss)?;
         }

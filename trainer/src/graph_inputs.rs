@@ -4,7 +4,7 @@
 //! This module does not depend on [`Job`](crate::Job). So the validation of a job can build the
 //! graph before the job exists.
 
-use zillion_feature::{FeatureKind, LabelSpec, Schema};
+use zillion_feature::{Classes, FeatureKind, LabelSpec, Schema};
 use zillion_nn::zoo::{LabelInput, LossSpec, ModelInputs, SparseInput, VectorSegment};
 use zillion_nn::{Graph, NodeId, TableInput};
 use zillion_rows::{TableLayout, TableSpec};
@@ -18,6 +18,12 @@ pub(crate) fn find_output(graph: &Graph, name: &str) -> Result<NodeId> {
             "the model has no output `{name}`, which training needs; add this output to the model"
         ))
     })
+}
+
+/// Returns the number of linear weights of a row: one, or one for each class of the label.
+pub(crate) fn linear_weights(schema: &Schema) -> usize {
+    let classes = schema.labels.iter().find_map(|label| label.classes.as_ref());
+    classes.map_or(1, Classes::count)
 }
 
 /// Returns the inputs of a model over rows of `schema` and tables of `specs`. `loss_of` names the

@@ -26,6 +26,7 @@ mod evaluate;
 mod fetch;
 mod frequencies;
 mod graph_inputs;
+mod groups;
 mod job;
 mod observer;
 mod online;

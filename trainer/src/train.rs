@@ -51,6 +51,8 @@ mod window;
 #[cfg(test)]
 mod class_tests;
 #[cfg(test)]
+mod group_tests;
+#[cfg(test)]
 mod joint_tests;
 #[cfg(test)]
 mod label_tests;

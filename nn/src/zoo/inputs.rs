@@ -94,6 +94,11 @@ impl ModelInputs {
         self.labels.iter().find(|label| !label.classes.is_empty())
     }
 
+    /// Returns whether the loss of a label compares the rows of groups.
+    pub(super) fn compares_groups(&self) -> bool {
+        self.labels.iter().any(|label| label.loss.compares_groups())
+    }
+
     /// Returns the number of scores of a row: one, or one for each class.
     pub(super) fn scores(&self) -> usize {
         self.class_label().map_or(1, |label| label.classes.len())

@@ -13,7 +13,7 @@ use zillion_feature::LabelKind;
 use super::model::wrong_labels;
 use super::*;
 use crate::checks::{inner_share, positive};
-use crate::graph::op::{Binary, Distance, Focal, Op};
+use crate::graph::op::{Binary, Distance, Focal, GroupLoss, Op};
 
 /// The loss of a label: `{ kind = "focal", gamma = 2.0, alpha = 0.25 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,6 +53,11 @@ pub enum LossSpec {
     Poisson {},
     /// The cross-entropy of a softmax over the scores of the classes of a label.
     Softmax {},
+    /// The logistic loss of the difference of scores, for each pair of a row of label 1 and a row of
+    /// label 0 of one group.
+    Pairwise {},
+    /// The cross-entropy of each row of label 1 under the softmax over the rows of its group.
+    Listwise {},
 }
 
 impl Default for LossSpec {
@@ -69,6 +74,21 @@ impl LossSpec {
         *self == Self::default()
     }
 
+    /// Returns whether the loss compares the rows of a group. It then learns an order of rows, and
+    /// the same number added to all scores changes nothing.
+    #[must_use]
+    pub fn compares_groups(&self) -> bool {
+        self.group_loss().is_some()
+    }
+
+    fn group_loss(self) -> Option<GroupLoss> {
+        match self {
+            Self::Pairwise {} => Some(GroupLoss::Pairwise),
+            Self::Listwise {} => Some(GroupLoss::Listwise),
+            _ => None,
+        }
+    }
+
     /// Returns whether the weights of both classes are 0. Such a loss has no gradient.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
@@ -79,7 +99,9 @@ impl LossSpec {
     #[must_use]
     pub fn label_kind(&self) -> LabelKind {
         match self {
-            Self::Bce { .. } | Self::Focal { .. } => LabelKind::Binary,
+            Self::Bce { .. } | Self::Focal { .. } | Self::Pairwise {} | Self::Listwise {} => {
+                LabelKind::Binary
+            }
             Self::Mse {} | Self::Huber { .. } => LabelKind::Number,
             Self::Poisson {} => LabelKind::Count,
             Self::Softmax {} => LabelKind::Class,
@@ -96,6 +118,8 @@ impl LossSpec {
             Self::Huber { .. } => "huber",
             Self::Poisson {} => "poisson",
             Self::Softmax {} => "softmax",
+            Self::Pairwise {} => "pairwise",
+            Self::Listwise {} => "listwise",
         }
     }
 
@@ -128,6 +152,7 @@ impl LossSpec {
             }
             Self::Mse {} | Self::Huber { .. } => mean,
             Self::Poisson {} | Self::Softmax {} => mean.ln(),
+            Self::Pairwise {} | Self::Listwise {} => 0.0,
         }
     }
 
@@ -139,7 +164,7 @@ impl LossSpec {
             Self::Mse {} => Op::DistanceSum(Distance::Squared),
             Self::Huber { delta } => Op::DistanceSum(Distance::Huber { delta }),
             Self::Poisson {} => Op::DistanceSum(Distance::Poisson),
-            Self::Softmax {} => return None,
+            Self::Softmax {} | Self::Pairwise {} | Self::Listwise {} => return None,
         })
     }
 
@@ -152,28 +177,38 @@ impl LossSpec {
                 let (positive, negative) = alpha.map_or((1.0, 1.0), |alpha| (alpha, 1.0 - alpha));
                 Focal { gamma, positive, negative }
             }
-            Self::Mse {} | Self::Huber { .. } | Self::Poisson {} | Self::Softmax {} => {
-                Focal { gamma: 0.0, positive: 1.0, negative: 1.0 }
-            }
+            _ => Focal { gamma: 0.0, positive: 1.0, negative: 1.0 },
         }
     }
 }
 
 /// Builds the weighted mean `Σ w·l / Σ w` of the loss `l` over scores, labels and weights. All
-/// inputs are `[B, 1]`. The result is 0 if every weight is 0.
+/// inputs are `[B, 1]`. The result is 0 if every weight is 0. `groups` are the numbers of the groups
+/// of the rows, for a loss that compares them.
 pub(super) fn averaged(
     b: &mut GraphBuilder,
     name: &str,
     spec: LossSpec,
-    logits: NodeId,
-    labels: NodeId,
-    weights: NodeId,
+    [logits, labels, weights]: [NodeId; 3],
+    groups: Option<NodeId>,
 ) -> Result<NodeId> {
+    if let (Some(loss), Some(groups)) = (spec.group_loss(), groups) {
+        let mut whole =
+            |what: &str, node| b.push(&format!("{name}.{what}.whole"), Op::Collect, &[node]);
+        let scores = whole("scores", logits)?;
+        let rows = [whole("labels", labels)?, whole("weights", weights)?, whole("groups", groups)?];
+        let inputs = [&[logits, scores][..], &rows[..]].concat();
+        let losses = b.push(&format!("{name}.rows"), Op::GroupLoss(loss), &inputs)?;
+        let weights = b.push(&format!("{name}.rows.weight"), Op::GroupWeight(loss), &rows)?;
+        let sum = b.sum_rows(&format!("{name}.sum"), losses)?;
+        let total = b.sum_rows(&format!("{name}.weight.sum"), weights)?;
+        return b.binary(name, Binary::SafeDiv, sum, total);
+    }
     if spec.is_plain() {
         return b.weighted_bce(name, logits, labels, weights);
     }
     let Some(op) = spec.op() else {
-        let reason = format!("{} needs a label of classes; choose another loss", spec.name());
+        let reason = format!("this model cannot learn by {}; choose another loss", spec.name());
         return Err(wrong_labels(reason));
     };
     let total = b.sum_rows(&format!("{name}.weight.sum"), weights)?;
@@ -231,6 +266,8 @@ mod tests {
             ("kind = 'huber'\ndelta = 2.5", LabelKind::Number),
             ("kind = 'poisson'", LabelKind::Count),
             ("kind = 'softmax'", LabelKind::Class),
+            ("kind = 'pairwise'", LabelKind::Binary),
+            ("kind = 'listwise'", LabelKind::Binary),
         ] {
             let loss = read(text).unwrap();
             assert_eq!(loss.label_kind(), kind, "{text}");

@@ -5,6 +5,7 @@ mod batch;
 mod classes;
 mod counts;
 mod gpu;
+mod groups;
 mod learning;
 mod passes;
 mod reference;

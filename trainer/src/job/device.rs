@@ -167,6 +167,11 @@ impl Job {
                 "`train.fake_quantize` rounds factors of products, which processors do".to_owned(),
             );
         }
+        if self.compares_groups() {
+            return Some(
+                "`train.loss` compares the rows of groups, which processors do".to_owned(),
+            );
+        }
         self.ps.is_some().then(|| {
             "`[ps]` puts the tables on servers, and trainers with servers compute on processors"
                 .to_owned()

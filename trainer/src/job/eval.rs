@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
 use zillion_feature::{FeatureKind, FeatureSpec, LabelKind, RawType};
 use zillion_nn::optim::PlateauMetric;
-use zillion_nn::zoo::{ModelSpec, TwoTowerSpec};
+use zillion_nn::zoo::{LossSpec, ModelSpec, TwoTowerSpec};
 
 use super::Job;
 use crate::error::Result;
@@ -32,6 +32,9 @@ pub struct EvalConfig {
     /// The values of k for which `recall@k` is measured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recall_at: Vec<u32>,
+    /// The values of k for which `mrr@k` is measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mrr_at: Vec<u32>,
     /// The features whose values have figures of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<String>,
@@ -79,8 +82,12 @@ impl Job {
     /// Checks the settings of `[eval]` that depend on other settings.
     pub(super) fn check_eval(&self) -> Result<()> {
         let eval = &self.eval;
-        for (key, cutoffs) in [("eval.ndcg_at", &eval.ndcg_at), ("eval.recall_at", &eval.recall_at)]
-        {
+        let cutoffs = [
+            ("eval.ndcg_at", &eval.ndcg_at),
+            ("eval.recall_at", &eval.recall_at),
+            ("eval.mrr_at", &eval.mrr_at),
+        ];
+        for (key, cutoffs) in cutoffs {
             if cutoffs.contains(&0) {
                 return Err(ConfigError::at(key, "must be at least 1, found 0").into());
             }
@@ -94,6 +101,7 @@ impl Job {
         let of_rows = [
             ("eval.ndcg_at", !eval.ndcg_at.is_empty() && eval.candidates.is_none()),
             ("eval.recall_at", !eval.recall_at.is_empty() && eval.candidates.is_none()),
+            ("eval.mrr_at", !eval.mrr_at.is_empty() && eval.candidates.is_none()),
             ("eval.segments", !eval.segments.is_empty()),
         ];
         for (key, is_set) in of_rows {
@@ -199,8 +207,17 @@ impl Job {
             Some(plateau) => plateau.metric,
             None if self.schema.labels.is_empty() => self.eval.first_metric().unwrap_or_default(),
             None if self.judged_kind().is_some_and(LabelKind::is_number) => PlateauMetric::Rmse,
+            // Scores of different groups were never compared.
+            None if self.first_loss().is_some_and(|loss| loss.compares_groups()) => {
+                PlateauMetric::Gauc
+            }
             None => PlateauMetric::default(),
         }
+    }
+
+    /// Returns the loss of the first label.
+    fn first_loss(&self) -> Option<LossSpec> {
+        self.schema.labels.first().map(|label| self.loss_of(&label.name))
     }
 
     /// Returns the position of a retrieval model's item feature in the schema.

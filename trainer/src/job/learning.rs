@@ -204,6 +204,9 @@ impl Job {
                 );
                 return Err(ConfigError::at(&path(label), &message).into());
             }
+            if loss.compares_groups() {
+                self.check_groups(&path(label))?;
+            }
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use zillion_config::{ConfigError, from_value, merge};
-use zillion_feature::{Classes, Schema};
+use zillion_feature::Schema;
 use zillion_nn::zoo::Needs;
 use zillion_reader::DataConfig;
 use zillion_rows::{
@@ -20,6 +20,7 @@ use zillion_rows::{
 
 use super::pinned;
 use crate::error::{Error, Result};
+use crate::graph_inputs::linear_weights;
 
 const EVERY_TABLE: &str = "*";
 
@@ -177,12 +178,6 @@ pub(super) fn resolve(
             Ok(spec)
         })
         .collect()
-}
-
-/// Returns the number of linear weights of a row: one, or one for each class of the label.
-fn linear_weights(schema: &Schema) -> usize {
-    let classes = schema.labels.iter().find_map(|label| label.classes.as_ref());
-    classes.map_or(1, Classes::count)
 }
 
 /// Refuses settings of a segment that the model does not read, because they would have no effect.

@@ -11,7 +11,7 @@
 //! to a twentieth, which training corrects in a few steps.
 
 use zillion_feature::LabelKind;
-use zillion_nn::zoo::{self, LOGITS, ModelSpec, Task, TaskLabel};
+use zillion_nn::zoo::{self, LOGITS, LossSpec, ModelSpec, Task, TaskLabel};
 use zillion_nn::{Mode, ParamId};
 
 use super::Run;
@@ -144,7 +144,12 @@ fn find_outputs(job: &Job) -> Result<Vec<Output>> {
     for (index, task) in job.tasks().into_iter().enumerate() {
         let score = find_output(&graph, &task.output(LOGITS, index))?;
         let bias = zoo::find_output_bias(&graph, score);
-        if let Some(bias) = bias.filter(|&bias| outputs.iter().all(|other| other.bias != bias)) {
+        // A loss that compares scores with each other does not move such a bias.
+        let is_compared = job.loss_of_task(&task).compares_groups();
+        if let Some(bias) = bias
+            .filter(|_| !is_compared)
+            .filter(|&bias| outputs.iter().all(|other| other.bias != bias))
+        {
             outputs.push(Output { task, bias });
         }
     }
@@ -165,11 +170,16 @@ impl Job {
         }
     }
 
+    /// Returns the loss of a task.
+    fn loss_of_task(&self, task: &Task) -> LossSpec {
+        let label = self.schema.labels.get(task.label.of());
+        label.map(|label| self.loss_of(&label.name)).unwrap_or_default()
+    }
+
     /// Returns the score that stands for the mean of a task's label in training, which may leave
     /// out a share of the rows with label 0.
     fn score_of_mean(&self, task: &Task, mean: f64) -> Result<f64> {
-        let label = task.label.of();
-        let score = self.loss_of(&self.schema.labels[label].name).score_of_mean(mean);
+        let score = self.loss_of_task(task).score_of_mean(mean);
         let is_thinned =
             |&(thinned, _): &(usize, f64)| task.label == TaskLabel::Own { label: thinned };
         let thinned = self.data.negatives(&self.schema)?.filter(is_thinned);
