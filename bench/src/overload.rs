@@ -104,11 +104,8 @@ pub(crate) fn run(args: &BenchOverloadArgs, is_json: bool) -> Result<()> {
         // Each number of rows has its own server, so the server has learned nothing from other
         // requests.
         let name = format!("server-{candidates}");
-        let place = Place {
-            threads: args.threads,
-            cpus: args.server_cpus.as_deref(),
-            ..Place::default()
-        };
+        let place =
+            Place { threads: args.threads, cpus: args.server_cpus.as_deref(), ..Place::default() };
         let (server, _) = ServerChild::start_on(folder, &name, place)?;
         runs.push(measure(&server, args, candidates)?);
     }

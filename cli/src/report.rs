@@ -103,6 +103,15 @@ pub(crate) fn format_figures(task: &TaskReport) -> String {
     let also = |name, value: Option<f64>| {
         value.map_or_else(String::new, |value| format!("  {name} {value:.6}"))
     };
+    if task.accuracy.is_some() {
+        // The mean of the AUCs of the classes, each against all others.
+        return format!(
+            "auc {}{}  logloss {}",
+            figure(task.auc, 6),
+            also("accuracy", task.accuracy),
+            figure(task.logloss, 6)
+        );
+    }
     format!(
         "auc {}{}{}  logloss {}  calibration {calibration}",
         figure(task.auc, 6),

@@ -9,7 +9,7 @@ mod time;
 
 use std::collections::BTreeMap;
 
-use zillion_feature::{DateOrder, RawType, TimeUnit};
+use zillion_feature::{Classes, DateOrder, RawType, TimeUnit};
 use zillion_reader::{Byte, DataConfig, Decimal};
 
 use self::column::{guess_column, multi_hot};
@@ -50,6 +50,9 @@ pub struct GuessedLabel {
     pub at_least: Option<(f64, String)>,
     /// The two texts of the column, or `None` if the column holds numbers.
     pub texts: Option<TextLabel>,
+    /// The values of the column if it has a few. They are the classes of the label, or with a bound
+    /// the other choice.
+    pub classes: Option<Classes>,
 }
 
 /// The guess of a label that holds two texts.

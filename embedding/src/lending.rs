@@ -350,7 +350,13 @@ impl TableSet {
             }
             let slots = &self.owned[of.table.index()];
             if let Some(key) = of.keys.iter().find(|key| !slots.contains(&key.slot())) {
-                let reason = format!("key {:#018x} is in slot {}, but the set owns {}..{}; send it to its owner", key.0, key.slot(), slots.start, slots.end);
+                let reason = format!(
+                    "key {:#018x} is in slot {}, but the set owns {}..{}; send it to its owner",
+                    key.0,
+                    key.slot(),
+                    slots.start,
+                    slots.end
+                );
                 return Err(Error::mismatch(name, reason));
             }
             if let Some(pair) = of.keys.windows(2).find(|pair| pair[0].slot() > pair[1].slot()) {

@@ -58,8 +58,8 @@ pub use raw_value::RawValue;
 pub use request::{Encoder, InputKind, InputSpec, RawColumn, RawColumns, RawValues};
 pub use rows::{RowBuffer, TableRows, Use};
 pub use schema::{
-    Buckets, FeatureKind, FeatureSpec, LabelKind, LabelSpec, NumericTransform, Pooling, RawType,
-    Schema, SideRef, SideSpec, TimeUnit,
+    Buckets, Classes, FeatureKind, FeatureSpec, LabelKind, LabelSpec, NumericTransform, Pooling,
+    RawType, Schema, SideRef, SideSpec, TimeUnit,
 };
 pub use shard::ShardMap;
 pub use side::{Attribute, SideColumn, SideIndex, SideTable};

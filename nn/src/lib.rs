@@ -76,7 +76,7 @@ pub use gpu::results::{StepResults, StepScalars, Ticket};
 pub use gpu::staging::{BatchStager, StagedBatch};
 pub use graph::builder::{GraphBuilder, Mode, NORM_EPS, NORM_MOMENTUM};
 pub use graph::drawing;
-pub use graph::op::{Binary, Distance, Focal, Fused, Gather, InBatch, Link, Op, Unary};
+pub use graph::op::{Binary, Distance, Focal, Fused, Gather, GroupLoss, InBatch, Link, Op, Unary};
 pub use graph::shape::{Dim, NodeId, ParamId, Shape};
 pub use graph::sizes::Sizes;
 pub use graph::{ColumnInput, Graph, GraphInputs, Node, ParamInit, ParamSpec, TableInput};

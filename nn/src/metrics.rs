@@ -1,5 +1,5 @@
 //! The metrics of a model: exact AUC, grouped AUC, area under precision and recall, log loss,
-//! calibration, and the errors of predicted numbers.
+//! calibration, the errors of predicted numbers, and the figures of labels of classes.
 //!
 //! Published results are compared to the fourth decimal. So ranks are exact, and sums are computed
 //! in f64 in the order of rows. No metric uses bins or samples. The same rows give the same bits
@@ -12,6 +12,7 @@
 
 mod auc;
 mod calibration;
+mod classes;
 mod evaluation;
 mod gauc;
 mod input;
@@ -22,6 +23,7 @@ mod ranking;
 
 pub use auc::auc;
 pub use calibration::{CalibrationBucket, calibration_table};
+pub use classes::{ClassEvaluation, ClassFigures, ClassReport};
 pub use evaluation::{Evaluation, Report, Scores};
 pub use gauc::{Gauc, gauc};
 pub use numbers::{NumberEvaluation, NumberReport};

@@ -23,6 +23,7 @@ mod fake_quantize;
 mod functions;
 mod fused;
 mod gather;
+mod group_loss;
 mod in_batch_softmax;
 mod interaction;
 pub(crate) mod kernel;
@@ -232,6 +233,7 @@ macro_rules! with_group {
             | Op::FocalGrad(_)
             | Op::DistanceSum(_)
             | Op::DistanceGrad(_) => loss::Loss,
+            Op::GroupLoss(_) | Op::GroupWeight(_) | Op::GroupGrad(_) => group_loss::InGroups,
             Op::LinearState | Op::LinearRest { .. } | Op::FmState { .. } | Op::FmRest { .. }
             | Op::DotInteractionRest { .. } => resumed::Resumed,
             Op::Fused(_) => fused::FusedChain,
@@ -391,6 +393,9 @@ impl Op {
             Self::DotInteraction { .. } => "dot_interaction",
             Self::DotInteractionGrad { .. } => "dot_interaction_grad",
             Self::Collect => "collect",
+            Self::GroupLoss(_) => "group_loss",
+            Self::GroupWeight(_) => "group_weight",
+            Self::GroupGrad(_) => "group_grad",
             Self::InBatchLse(_) => "in_batch_log_sum_exp",
             Self::InBatchQueryGrad(_) => "in_batch_query_grad",
             Self::InBatchItemGrad(_) => "in_batch_item_grad",

@@ -32,10 +32,14 @@
 //! these two vectors, divided by the temperature. Its loss is a softmax over the items of the batch
 //! (Yi et al., RecSys 2019).
 //!
+//! A label of classes ([`LabelKind::Class`]) has a score for each class: see
+//! `classes.rs`.
+//!
 //! In the deep part, the value of a numeric feature is concatenated with the vectors. In the linear
 //! part, it is multiplied by a weight. In DLRM, it is an input of the bottom MLP.
 
 mod activation;
+mod classes;
 mod custom;
 mod dcn;
 mod dcnv2;
@@ -83,6 +87,7 @@ pub use wide_deep::{DeepFmSpec, WideDeepKeys, WideDeepSpec};
 use serde::{Deserialize, Serialize};
 use zillion_feature::LabelKind;
 
+use inputs::refuse_no_features;
 use keys::widths;
 use mlp::DEFAULT_HIDDEN;
 use model::ZooModel;
@@ -95,10 +100,11 @@ use crate::graph::op::Unary;
 use crate::graph::shape::NodeId;
 
 /// The name of the output with the log odds of the first task, `[B, 1]`, which every model has. The
-/// outputs of the other tasks have the name `logits/<task>`.
+/// outputs of the other tasks have the name `logits/<task>`. For a label of classes, they are the logarithms of the probabilities of the classes.
 pub const LOGITS: &str = "logits";
 /// The name of the output `sigmoid(logits)`, `[B, 1]`, of a model that was built for inference. The
-/// outputs of the other tasks have the name `probabilities/<task>`.
+/// outputs of the other tasks have the name `probabilities/<task>`. For a label of classes, the
+/// output has the probabilities of all classes, `[B, C]`.
 pub const PROBABILITIES: &str = "probabilities";
 /// The name of the output with the predicted number, `[B, 1]`, of a first task whose label is not 0
 /// or 1, in a model that was built for inference: the score, or `e^score` for a count. The outputs
@@ -107,6 +113,10 @@ pub const PREDICTIONS: &str = "predictions";
 /// The name of the output with the loss, `[1, 1]`, of a model that was built for training. The loss
 /// is the mean binary cross-entropy, summed over labels.
 pub const LOSS: &str = "loss";
+/// The name of the additional numeric column of a training graph whose loss compares the rows of
+/// groups ([`LossSpec::compares_groups`]). It follows the columns of the features and contains the
+/// number of the row's group. The rows of a group are neighbours.
+pub const GROUP_NUMBER: &str = "group_number";
 
 /// Returns the segments of a row that a model reads. A table needs only these segments.
 #[must_use]
@@ -156,13 +166,26 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
         return Err(Error::Setting { name: "features", reason });
     }
     model.check_labels(spec.kind(), inputs.labels.len())?;
+    classes::check(model, spec.kind(), inputs)?;
     let mut graph_inputs = inputs.to_graph_inputs();
     if reads_log_frequency(spec) && mode == Mode::Train {
         graph_inputs.numeric.push(LOG_FREQUENCY.to_owned());
     }
+    let reads_groups = mode == Mode::Train && inputs.compares_groups();
+    if reads_groups {
+        graph_inputs.numeric.push(GROUP_NUMBER.to_owned());
+    }
     let mut builder = GraphBuilder::new(graph_inputs, mode);
     let b = &mut builder;
     let built = model.build(b, inputs)?;
+    if let (Some(label), [scores]) = (inputs.class_label(), &built[..]) {
+        classes::name_outputs(b, *scores, &Task::of_classes(0, &label.classes))?;
+        if mode == Mode::Train {
+            let loss = classes::build_loss(b, *scores, label)?;
+            b.output(LOSS, loss)?;
+        }
+        return Ok(builder.finish());
+    }
     let names: Vec<&str> = inputs.labels.iter().map(|label| label.name.as_str()).collect();
     // A model can also be built without labels, for scoring only.
     let tasks = if names.is_empty() { vec![Task::own("", 0)] } else { model.tasks(&names) };
@@ -179,7 +202,14 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
         Mode::Train => {
             let loss = match model.build_loss(b, LOSS, inputs, &built)? {
                 Some(loss) => loss,
-                None => heads::build_loss(b, inputs, &heads)?,
+                None => {
+                    let column = inputs.numeric.len();
+                    let groups = match reads_groups {
+                        true => Some(b.numeric(GROUP_NUMBER, &[column])?),
+                        false => None,
+                    };
+                    heads::build_loss(b, inputs, &heads, groups)?
+                }
             };
             b.output(LOSS, loss)?;
         }
@@ -191,7 +221,7 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
                 let (output, function) = match kind {
                     LabelKind::Binary => (PROBABILITIES, Unary::Sigmoid),
                     LabelKind::Number => (PREDICTIONS, Unary::Scale { by: 1.0 }),
-                    LabelKind::Count => (PREDICTIONS, Unary::Exp),
+                    LabelKind::Count | LabelKind::Class => (PREDICTIONS, Unary::Exp),
                 };
                 let name = task.output(output, index);
                 let prediction = b.unary(&name, function, *logits)?;

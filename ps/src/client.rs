@@ -19,8 +19,8 @@ mod tables;
 
 pub use checkpointing::{CheckpointTicket, Checkpointing};
 pub use exchange::{Contribution, Exchanged, Exchanging, TrainerPlace};
-pub(crate) use lending::{Answered, PIECE_WORDS};
 pub use lending::Lending;
+pub(crate) use lending::{Answered, PIECE_WORDS};
 pub use pacing::{Arrival, Continued, MOST_STALENESS, Pace, Pacing, Shared};
 pub use publishing::{LayerTarget, Publishing, Since};
 pub use residency::{Residency, ResidentStep};

@@ -70,8 +70,9 @@ mod wire;
 pub use borrowing::BorrowingClient;
 pub use client::{
     Arrival, CheckpointTicket, Checkpointing, Continued, Contribution, Exchanged, Exchanging,
-    LayerTarget, Lending, MOST_STALENESS, Pace, Pacing, Publishing, PullOptions, PushMode, Residency,
-    ResidentStep, Shared, Since, StepClient, StepReport, TableAccess, TrainClient, TrainerPlace,
+    LayerTarget, Lending, MOST_STALENESS, Pace, Pacing, Publishing, PullOptions, PushMode,
+    Residency, ResidentStep, Shared, Since, StepClient, StepReport, TableAccess, TrainClient,
+    TrainerPlace,
 };
 pub use code::ErrorCode;
 pub use error::{Error, Result};

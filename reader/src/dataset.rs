@@ -53,6 +53,7 @@ pub struct Dataset {
     rejects: Arc<RejectLog>,
     counts: Arc<Counts>,
     root: PathBuf,
+    whole_groups: bool,
 }
 
 impl Dataset {
@@ -139,6 +140,7 @@ impl Dataset {
             rejects: Arc::new(RejectLog::new(config.rejects.is_some())),
             counts: Arc::default(),
             root: config.root.clone(),
+            whole_groups: false,
         };
         let mut fields = field::unresolved(schema, &dataset.sides)?;
         if labels == Labels::Optional {
@@ -174,6 +176,16 @@ impl Dataset {
             negatives: config.negatives(&self.schema)?,
         };
         Ok(self)
+    }
+
+    /// Returns the dataset with batches of whole groups: no group of the schema's group column is
+    /// divided between two batches. Files then keep their order, and whole groups are shuffled
+    /// inside each window. The rows of a group must stand beside each other, which is checked inside
+    /// each window.
+    #[must_use]
+    pub fn with_whole_groups(mut self) -> Self {
+        self.whole_groups = true;
+        self
     }
 
     /// Returns the bad rows that all passes so far have left out, sorted by file and row. Each row
@@ -260,7 +272,9 @@ impl Dataset {
             (false, false) => PLAIN_WINDOW.max(order.batch_rows),
         };
         let assembly = Assembly::new(&self.schema, &self.sides, &self.statistics, |_| true)?;
-        Ok(BatchStream::new(reading, assembly, order, window, from, workers))
+        let group = reading.fields.iter().position(|field| field.slot == Slot::Group);
+        let groups = group.filter(|_| self.whole_groups);
+        Ok(BatchStream::new(reading, assembly, order, window, from, groups, workers))
     }
 
     /// Returns the plan of a pass that runs before the first epoch. The pass leaves out bad rows

@@ -217,6 +217,28 @@ pub enum ReaderError {
         /// The number of rows of the batch.
         rows: usize,
     },
+    /// A group of rows that does not fit a batch.
+    #[error(
+        "the group {group} has more than {rows} rows, so it does not fit a batch, and the loss \
+         compares the rows of whole groups; raise `train.batch_size`, or split the group"
+    )]
+    GroupTooLarge {
+        /// The group.
+        group: String,
+        /// The number of rows of a batch.
+        rows: usize,
+    },
+    /// A group whose rows do not stand beside each other.
+    #[error(
+        "row {row} of the training data belongs to the group {group}, which had ended before it, \
+         and the loss compares the rows of whole groups; sort the data by `columns.group`"
+    )]
+    GroupTwice {
+        /// The group.
+        group: String,
+        /// The row, counted from 1 over all files.
+        row: u64,
+    },
     /// A cursor whose position lies after the last row.
     #[error(
         "row {row} is beyond the end of the data, which has {rows} rows; give the same files as \

@@ -1,7 +1,7 @@
 //! The messages about values that are refused.
 
 use crate::field::{Field, Role};
-use crate::value::{Refusal, refuse_time, shorten};
+use crate::value::{LabelRule, Refusal, refuse_time, shorten};
 use zillion_feature::raw_value::ValueError;
 
 /// Returns the message about a refused value, with the value as text, the problem and the remedy.
@@ -57,6 +57,13 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
             "is not 0 or 1, which {used_by} needs; give it \
              `positive = \"<value>\"`, `at_least = <number>` or `kind = \"number\"`"
         )),
+        Refusal::NotClass => match &field.role {
+            Role::Label { rule: LabelRule::Class(classes), .. } => says(&format!(
+                "is not a class of {used_by}, which has {}; add it to `classes`, or clean the data",
+                classes.describe()
+            )),
+            other => unreachable!("{other:?} has no classes"),
+        },
         Refusal::NegativeCount => says(&format!(
             "is negative, but {used_by} is a count; clean the data, or give it `kind = \"number\"`"
         )),

@@ -59,6 +59,7 @@ mod feed;
 mod field;
 mod files;
 mod format;
+mod groups;
 mod header;
 mod input;
 mod ipc;

@@ -8,6 +8,8 @@
 
 use zillion_feature::random::{combine, permutation};
 
+use crate::groups::shuffle_groups;
+
 const UNITS: u64 = 0x756e_6974;
 const WINDOWS: u64 = 0x7769_6e64;
 
@@ -35,6 +37,18 @@ impl Order {
     pub(crate) fn window(&self, window: u64, rows: usize) -> Option<Vec<u32>> {
         let stream = combine(combine(self.seed, WINDOWS), self.epoch);
         self.shuffle.then(|| permutation(combine(stream, window), rows as u32))
+    }
+
+    /// Returns the index of the row at each position of a window whose groups begin at `begins`, or
+    /// `None` if the rows keep their order.
+    pub(crate) fn window_of_groups(
+        &self,
+        window: u64,
+        begins: &[u32],
+        rows: usize,
+    ) -> Option<Vec<u32>> {
+        let stream = combine(combine(self.seed, WINDOWS), self.epoch);
+        self.shuffle.then(|| shuffle_groups(combine(stream, window), begins, rows))
     }
 }
 

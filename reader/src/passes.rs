@@ -293,7 +293,7 @@ pub fn labels<E: From<ReaderError>>(
     let assembly = Assembly::new(schema, dataset.sides(), statistics, |_| false)?;
     let reading = Arc::new(dataset.first_pass(fields.clone())?);
     let order = Order { seed, epoch: 0, shuffle: true };
-    let mut windows = Windows::new(reading, workers.clone(), order, WINDOW, 0);
+    let mut windows = Windows::new(reading, workers.clone(), order, WINDOW, 0, None);
     let mut rows = 0;
     while rows < most
         && let Some(mut window) = windows.next_window()?
@@ -328,7 +328,7 @@ pub fn texts(
     let fields = with_all(dataset, vec![field], resolved)?;
     let reading = Arc::new(dataset.first_pass(fields)?);
     let order = Order { seed: 0, epoch: 0, shuffle: false };
-    let mut windows = Windows::new(reading, workers.clone(), order, WINDOW, 0);
+    let mut windows = Windows::new(reading, workers.clone(), order, WINDOW, 0, None);
     while found.len() < wanted.len()
         && let Some(window) = windows.next_window()?
     {
@@ -390,7 +390,7 @@ fn visit(
     }
     let reading = Arc::new(dataset.first_pass(fields)?);
     let order = Order { seed: 0, epoch: 0, shuffle: false };
-    let mut windows = Windows::new(reading, workers.clone(), order, WINDOW, 0);
+    let mut windows = Windows::new(reading, workers.clone(), order, WINDOW, 0, None);
     while let Some(mut window) = windows.next_window()? {
         windows.read_ahead();
         show(&mut window)?;

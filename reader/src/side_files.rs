@@ -118,7 +118,7 @@ impl SideFile<'_> {
         let workers = Workers::new(NonZeroUsize::MIN);
         let workers = Arc::new(workers.expect("a pool of one thread starts none"));
         let order = Order { seed: 0, epoch: 0, shuffle: false };
-        let mut windows = Windows::new(reading, workers, order, WINDOW, 0);
+        let mut windows = Windows::new(reading, workers, order, WINDOW, 0, None);
         let mut pieces = Vec::new();
         while let Some(window) = windows.next_window()? {
             windows.read_ahead();

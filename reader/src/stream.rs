@@ -8,6 +8,7 @@ use zillion_feature::{Batch, Cursor};
 
 use crate::assembly::Assembly;
 use crate::error::Result;
+use crate::groups::count_whole;
 use crate::order::Order;
 use crate::reading::Reading;
 use crate::windows::{Window, Windows};
@@ -20,9 +21,10 @@ pub struct BatchOrder {
     /// Whether rows are shuffled. If not, they keep the order of the files.
     pub shuffle: bool,
     /// The number of rows in a batch. Rows that are left out do not count. Only the last batch of
-    /// an epoch may have fewer rows.
+    /// an epoch may have fewer rows, and each batch of [whole groups](crate::Dataset::with_whole_groups).
     pub batch_rows: usize,
-    /// Whether the last batch is left out if it has fewer rows than the others.
+    /// Whether the last batch is left out if it has fewer rows than the others. It has no effect on
+    /// batches of whole groups.
     pub drop_last: bool,
 }
 
@@ -36,7 +38,13 @@ pub struct BatchStream {
     reading: Arc<Reading>,
     assembly: Assembly,
     windows: Windows,
-    window: Option<Window>,
+    /// The windows from which batches take their rows. Only batches of whole groups look at the
+    /// rows of more than one.
+    ready: VecDeque<Window>,
+    /// The index of the column of groups, if the batches have whole groups.
+    groups: Option<usize>,
+    /// The buffer of the keys of groups.
+    keys: Vec<u64>,
     order: BatchOrder,
     cursor: Cursor,
     ended: bool,
@@ -63,15 +71,19 @@ impl BatchStream {
         order: BatchOrder,
         window_rows: usize,
         from: Cursor,
+        groups: Option<usize>,
         workers: Arc<Workers>,
     ) -> Self {
         let row_order = Order { seed: order.seed, epoch: from.epoch, shuffle: order.shuffle };
-        let windows = Windows::new(reading.clone(), workers, row_order, window_rows, from.row);
+        let windows =
+            Windows::new(reading.clone(), workers, row_order, window_rows, from.row, groups);
         Self {
             reading,
             assembly,
             windows,
-            window: None,
+            ready: VecDeque::new(),
+            groups,
+            keys: Vec::new(),
             order,
             cursor: from,
             ended: false,
@@ -110,20 +122,25 @@ impl BatchStream {
 
     fn assemble(&mut self) -> Result<Option<(Batch, Cursor)>> {
         let rows = self.order.batch_rows.max(1);
+        let rows = match self.groups {
+            Some(column) => self.count_rows_of_groups(column, rows)?,
+            None => rows,
+        };
         let mut pieces = Vec::new();
         let mut taken = 0;
         let mut position = self.cursor.row;
         while taken < rows {
-            if self.window.is_none() {
-                self.window = self.next_window()?;
+            if self.ready.is_empty() {
+                let next = self.next_window()?;
+                self.ready.extend(next);
             }
-            let Some(window) = &mut self.window else { break };
+            let Some(window) = self.ready.front_mut() else { break };
             let before = window.rows;
             window.take(rows - taken, &mut pieces);
             taken += before - window.rows;
             position = window.position().unwrap_or(position);
             if window.rows == 0 {
-                self.window = None;
+                self.ready.pop_front();
             }
         }
         if taken == 0 || (self.order.drop_last && taken < rows) {
@@ -138,6 +155,26 @@ impl BatchStream {
         self.cursor.row = position;
         self.pass(position);
         Ok(Some((batch, self.cursor)))
+    }
+
+    /// Returns the number of rows of the next batch of whole groups, at most `most`. It is 0 at the
+    /// end of the epoch.
+    fn count_rows_of_groups(&mut self, column: usize, most: usize) -> Result<usize> {
+        self.keys.clear();
+        let mut counted = 0;
+        loop {
+            for window in self.ready.iter().skip(counted) {
+                window.copy_group_keys(column, most + 1 - self.keys.len(), &mut self.keys);
+            }
+            counted = self.ready.len();
+            if self.keys.len() > most {
+                return count_whole(&self.keys, most);
+            }
+            match self.next_window()? {
+                Some(window) => self.ready.push_back(window),
+                None => return Ok(self.keys.len()),
+            }
+        }
     }
 
     fn next_window(&mut self) -> Result<Option<Window>> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use zillion_feature::raw_value::{ValueError, finite, parse_f64, parse_i64};
 use zillion_feature::{
-    Bucketizer, FeatureKey, LabelColumn, LabelKind, LabelSpec, LabelValues, NumericMap, RawValue,
-    TimeUnit,
+    Bucketizer, Classes, FeatureKey, LabelColumn, LabelKind, LabelSpec, LabelValues, NumericMap,
+    RawValue, TimeUnit,
 };
 
 use crate::block::Lists;
@@ -22,6 +22,7 @@ pub(crate) enum Refusal {
     NotLabel,
     /// The value of a label's column is neither one of the positive nor of the negative values.
     OtherLabel,
+    NotClass,
     NegativeCount,
     NotWeight,
     NotTime,
@@ -29,7 +30,9 @@ pub(crate) enum Refusal {
     NotInUnit(TimeUnit),
     TooManyIds,
     /// A vector has another number of floats than its feature.
-    VectorSize { found: u32 },
+    VectorSize {
+        found: u32,
+    },
     /// A float inside a vector is missing.
     VectorGap,
     NoSideRow,
@@ -112,7 +115,7 @@ pub(crate) fn numeric(map: &Transform, x: f64) -> Outcome<f32> {
     if y.is_finite() { Ok(y) } else { Err(Refusal::BeyondF32) }
 }
 
-/// The rule by which the number in a column becomes a label.
+/// The rule by which the value in a column becomes a label.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum LabelRule {
     /// The number is the label, and must be 0 or 1.
@@ -125,6 +128,63 @@ pub(crate) enum LabelRule {
     Number,
     /// The number is the label, and must be finite as a 32-bit float and not negative.
     Count,
+    /// The label is the index of the class whose number or text the column has.
+    Class(Arc<ClassIndex>),
+}
+
+/// The classes of a label, in an order that can be searched.
+#[derive(Debug, PartialEq)]
+pub(crate) enum ClassIndex {
+    /// The numbers in ascending order, with their indices.
+    Numbers(Vec<(i64, f32)>),
+    /// The texts in ascending order, with their indices.
+    Texts(Vec<(String, f32)>),
+}
+
+impl ClassIndex {
+    fn new(classes: &Classes) -> Self {
+        fn sorted<T: Ord + Clone>(names: &[T]) -> Vec<(T, f32)> {
+            let mut sorted: Vec<(T, f32)> =
+                names.iter().cloned().zip((0u16..).map(f32::from)).collect();
+            sorted.sort_by(|a, b| a.0.cmp(&b.0));
+            sorted
+        }
+        match classes {
+            Classes::Numbers(numbers) => Self::Numbers(sorted(numbers)),
+            Classes::Texts(texts) => Self::Texts(sorted(texts)),
+        }
+    }
+
+    /// Returns the index of the class of a number, or refuses the number.
+    pub(crate) fn find_number(&self, x: f64) -> Outcome<f32> {
+        let Self::Numbers(numbers) = self else { return Err(Refusal::NotClass) };
+        // Classes are at most 2^53, so the conversion of a class is exact.
+        let found = numbers.binary_search_by(|(number, _)| (*number as f64).total_cmp(&(x + 0.0)));
+        found.map(|at| numbers[at].1).map_err(|_| Refusal::NotClass)
+    }
+
+    /// Returns the index of the class of a text, or refuses the text.
+    pub(crate) fn find_text(&self, text: &[u8]) -> Outcome<f32> {
+        let Self::Texts(texts) = self else { return Err(Refusal::NotClass) };
+        let found = texts.binary_search_by(|(name, _)| name.as_bytes().cmp(text));
+        found.map(|at| texts[at].1).map_err(|_| Refusal::NotClass)
+    }
+
+    /// Returns the names of the first classes for a message.
+    pub(crate) fn describe(&self) -> String {
+        /// The number of classes that a message names.
+        const NAMED: usize = 8;
+        let mut names: Vec<(f32, String)> = match self {
+            Self::Numbers(all) => all.iter().map(|(name, at)| (*at, name.to_string())).collect(),
+            Self::Texts(all) => {
+                all.iter().map(|(name, at)| (*at, shorten(name.as_bytes()))).collect()
+            }
+        };
+        names.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let more = if names.len() > NAMED { ", .." } else { "" };
+        let first: Vec<String> = names.into_iter().take(NAMED).map(|(_, name)| name).collect();
+        format!("{}{more}", first.join(", "))
+    }
 }
 
 impl LabelRule {
@@ -132,11 +192,15 @@ impl LabelRule {
         if let Some(values) = &label.values {
             return Self::Values(Arc::new(values.clone()));
         }
+        if let Some(classes) = &label.classes {
+            return Self::Class(Arc::new(ClassIndex::new(classes)));
+        }
         match (label.kind, label.at_least) {
             (LabelKind::Binary, Some(threshold)) => Self::AtLeast(threshold),
             (LabelKind::Binary, None) => Self::Flag,
             (LabelKind::Number, _) => Self::Number,
-            (LabelKind::Count, _) => Self::Count,
+            // A label of classes has a list of them.
+            (LabelKind::Count | LabelKind::Class, _) => Self::Count,
         }
     }
 }
@@ -147,6 +211,7 @@ pub(crate) fn label(x: f64, rule: &LabelRule) -> Outcome<f32> {
     match rule {
         LabelRule::AtLeast(threshold) => Ok(f32::from(u8::from(finite(x)? >= *threshold))),
         LabelRule::Values(values) => flag_label(values.of_number(x)),
+        LabelRule::Class(classes) => classes.find_number(x),
         LabelRule::Flag if x == 0.0 || x == 1.0 => Ok(x.abs() as f32),
         LabelRule::Flag => Err(Refusal::NotLabel),
         LabelRule::Count if x < 0.0 => Err(Refusal::NegativeCount),
@@ -304,6 +369,25 @@ mod tests {
         for text in ["2", "0.5", "-1", "yes", "nan", "1e-400x"] {
             assert_eq!(label_from_cell(text.as_bytes()), Err(Refusal::NotLabel), "{text}");
         }
+    }
+
+    #[test]
+    fn classes_are_found_by_number_or_text() {
+        let numbers = ClassIndex::new(&Classes::Numbers(vec![5, -1, 3]));
+        for (x, class) in [(5.0, 0.0), (-1.0, 1.0), (3.0, 2.0)] {
+            assert_eq!(numbers.find_number(x), Ok(class));
+        }
+        for x in [0.0, 3.5, f64::NAN, f64::INFINITY] {
+            assert_eq!(numbers.find_number(x), Err(Refusal::NotClass), "{x}");
+        }
+        let zero = ClassIndex::new(&Classes::Numbers(vec![1, 0]));
+        assert_eq!(zero.find_number(-0.0), Ok(1.0));
+        let names = ["news", "sports", "b c"].map(str::to_owned).to_vec();
+        let texts = ClassIndex::new(&Classes::Texts(names));
+        assert_eq!(texts.find_text(b"sports"), Ok(1.0));
+        assert_eq!(texts.find_text(b"b c"), Ok(2.0));
+        assert_eq!(texts.find_text(b"Sports"), Err(Refusal::NotClass));
+        assert_eq!(texts.describe(), "news, sports, b c");
     }
 
     #[test]

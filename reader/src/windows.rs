@@ -15,6 +15,7 @@ use zillion_device::{Task, Workers};
 use crate::block::Piece;
 use crate::error::{ReaderError, Result};
 use crate::feed::Feed;
+use crate::groups::{find_groups, group_keys};
 use crate::order::Order;
 use crate::permute::permute;
 use crate::reading::Reading;
@@ -53,21 +54,27 @@ pub(crate) struct Windows {
     ahead: Option<Task<(Feed, Result<Window>)>>,
     reads_ahead: bool,
     cancelled: Arc<AtomicBool>,
+    /// The index of the column of groups, if groups stay whole.
+    groups: Option<usize>,
 }
 
 impl Windows {
-    /// Returns the windows from position `row` of the order on.
+    /// Returns the windows from position `row` of the order on. `groups` is the index of the column
+    /// of groups, if groups stay whole.
     pub(crate) fn new(
         reading: Arc<Reading>,
         workers: Arc<Workers>,
         order: Order,
         window_rows: usize,
         row: u64,
+        groups: Option<usize>,
     ) -> Self {
         let cancelled = Arc::new(AtomicBool::new(false));
         // If rows are not permuted, a window can start at any row.
         let taken_before = if order.shuffle { (row % window_rows as u64) as usize } else { 0 };
-        let units = order.units(reading.units.len());
+        // A group may go over the end of a unit.
+        let of_units = Order { shuffle: order.shuffle && groups.is_none(), ..order };
+        let units = of_units.units(reading.units.len());
         // A thread of the pool must not wait for a stream that may return no bytes for a long time.
         let reads_ahead = !reading.is_stream();
         let skip = row - taken_before as u64;
@@ -85,6 +92,7 @@ impl Windows {
             ahead: None,
             reads_ahead,
             cancelled,
+            groups,
         };
         windows.read_ahead();
         windows
@@ -133,14 +141,21 @@ impl Windows {
 
     fn filler(&self) -> impl FnOnce(Feed) -> (Feed, Result<Window>) + Send + 'static {
         let (order, number, rows) = (self.order, self.next, self.window_rows);
-        let start = self.start;
+        let (start, groups) = (self.start, self.groups);
         let workers = self.workers.clone();
         move |mut feed| {
             let window = feed.fill(rows).and_then(|pieces| {
                 let span = pieces.iter().map(|piece| piece.span).sum();
                 let rows = pieces.iter().map(|piece| piece.rows).sum();
                 let (mut places, mut rejected) = left_out(&pieces, rows, span);
-                let pieces = match order.window(number, span) {
+                let order = match groups {
+                    None => order.window(number, span),
+                    Some(column) => {
+                        let begins = find_groups(&pieces, column, places.as_deref(), start)?;
+                        order.window_of_groups(number, &begins, span)
+                    }
+                };
+                let pieces = match order {
                     Some(mut order) => {
                         if places.is_some() {
                             (places, rejected) = reorder(places, rejected, &mut order);
@@ -220,6 +235,12 @@ fn reorder(
 }
 
 impl Window {
+    /// Appends the keys of the groups of the next rows, at most `rows`, to `keys`.
+    pub(crate) fn copy_group_keys(&self, column: usize, rows: usize, keys: &mut Vec<u64>) {
+        let all = self.pieces.iter().flat_map(|piece| group_keys(piece, column));
+        keys.extend(all.take(rows));
+    }
+
     /// Skips the first `span` positions of the window, including rows that are left out.
     fn pass_over(&mut self, span: usize) {
         let rows = match &self.places {

@@ -250,15 +250,25 @@ impl Servable {
         !self.encoder().schema().labels.is_empty()
     }
 
-    /// Returns whether the first prediction is a probability.
+    /// Returns whether the first label has probabilities: of 1, or of its classes.
     pub fn has_probabilities(&self) -> bool {
-        self.has_predictions() && self.kind_of_task(0).is_binary()
+        self.has_predictions() && !self.kind_of_task(0).is_number()
+    }
+
+    /// Returns the names of the classes, if the label has classes. Their scores are the tasks.
+    pub fn classes(&self) -> Option<Vec<String>> {
+        let labels = &self.encoder().schema().labels;
+        labels.iter().find_map(|label| Some(label.classes.as_ref()?.names()))
     }
 
     /// Returns the kind of the label of a task, which decides what a score predicts.
     pub fn kind_of_task(&self, task: usize) -> LabelKind {
         let name = self.tasks().get(task);
         let labels = &self.encoder().schema().labels;
+        if let Some(label) = labels.iter().find(|label| label.kind == LabelKind::Class) {
+            // Such a label is the only one.
+            return label.kind;
+        }
         let label = labels.iter().find(|label| Some(&label.name) == name);
         // The tasks of a model that have no label of their own name are probabilities.
         label.map(|label| label.kind).unwrap_or_default()
@@ -462,9 +472,10 @@ fn read(
 
 /// Returns the names of a graph's scores.
 pub fn task_names(graph: &Graph, schema: &Schema) -> Vec<String> {
-    let first = schema.labels.first().map_or("score", |label| label.name.as_str());
+    let first = schema.labels.first().and_then(|label| label.task_names().into_iter().next());
+    let first = first.unwrap_or_else(|| "score".to_owned());
     let task = |(name, _): &(String, _)| match name.strip_prefix(LOGITS)? {
-        "" => Some(first.to_owned()),
+        "" => Some(first.clone()),
         rest => rest.strip_prefix('/').map(str::to_owned),
     };
     graph.outputs.iter().filter_map(task).collect()

@@ -7,7 +7,7 @@ use zillion_feature::{Encoder, InputKind, InputSpec, RawColumn, RawColumns, RawT
 use zillion_scorer::Servable;
 
 use crate::error::Result;
-use crate::score::output_names;
+use crate::score::{Output, output_names};
 use crate::tensor::{Datatype, LENGTHS};
 
 /// The extensions of the Open Inference Protocol that this server supports, by Triton's names.
@@ -29,7 +29,7 @@ pub(crate) fn check_input(encoder: &Encoder, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The description of an input or output, whose shape is one dimension of any size.
+/// The description of an input or output, whose first dimension has any size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Described {
     pub(crate) name: String,
@@ -37,6 +37,18 @@ pub(crate) struct Described {
     /// Whether a request may leave the input out. Lengths are optional if every row has as many
     /// values as the shape says.
     pub(crate) is_optional: bool,
+    /// The number of values of a row in an output of classes; 0: the shape is one dimension.
+    pub(crate) classes: usize,
+}
+
+impl Described {
+    /// Returns the sizes of the dimensions. The size -1 means any size.
+    pub(crate) fn shape(&self) -> Vec<i64> {
+        match self.classes {
+            0 => vec![-1],
+            classes => vec![-1, classes as i64],
+        }
+    }
 }
 
 /// Lists the inputs of a version. An input of lists is followed by the input of their lengths.
@@ -44,10 +56,11 @@ pub(crate) fn inputs(servable: &Servable) -> Vec<Described> {
     let mut inputs = Vec::new();
     for input in unique_inputs(servable.encoder()) {
         let (name, datatype) = (input.name.clone(), datatype(input));
-        inputs.push(Described { name, datatype, is_optional: false });
+        inputs.push(Described { name, datatype, is_optional: false, classes: 0 });
         if input.is_list {
             let name = format!("{}{LENGTHS}", input.name);
-            inputs.push(Described { name, datatype: Datatype::Int64, is_optional: true });
+            let datatype = Datatype::Int64;
+            inputs.push(Described { name, datatype, is_optional: true, classes: 0 });
         }
     }
     inputs
@@ -55,8 +68,13 @@ pub(crate) fn inputs(servable: &Servable) -> Vec<Described> {
 
 /// Lists the outputs of a version.
 pub(crate) fn outputs(servable: &Servable) -> Vec<Described> {
-    let output = |name| Described { name, datatype: Datatype::Fp32, is_optional: false };
-    output_names(servable).into_iter().map(|known| output(known.name)).collect()
+    let output = |output: Output| Described {
+        name: output.name,
+        datatype: Datatype::Fp32,
+        is_optional: false,
+        classes: output.classes.len(),
+    };
+    output_names(servable).into_iter().map(output).collect()
 }
 
 /// Lists the inputs of an encoder without repeated names.

@@ -1,5 +1,7 @@
 //! Answers: the outputs of a version for the rows of a request.
 
+use std::num::NonZeroUsize;
+
 use zillion_feature::LabelKind;
 use zillion_registry::VersionId;
 use zillion_scorer::{RowScores, Servable};
@@ -12,16 +14,20 @@ use crate::text::shorten;
 pub struct Answer {
     /// The number of the version that answered, from the first byte to the last.
     pub version: VersionId,
-    /// The outputs by name, with one value per row.
+    /// The outputs by name, with `columns` values for each row.
     pub outputs: Vec<(String, Vec<f32>)>,
+    /// The number of values of a row in each output: the number of classes of a label of classes,
+    /// and 1 for any other label. `None` stands for 1 without a second dimension.
+    pub classes: Option<NonZeroUsize>,
 }
 
-/// The name of the output of the first label, if the label is 0 or 1.
+/// The name of the output of the first label, if the label is 0 or 1, or has classes: it then has
+/// the probability of each class.
 pub const PROBABILITIES: &str = "probabilities";
 /// The name of the output of the first label, if the label is a number or a count.
 pub const PREDICTIONS: &str = "predictions";
 /// The name of the output with the score of the first label: its log odds, or the predicted number
-/// or its logarithm. Only requests that name this output get it.
+/// or its logarithm, or the logarithm of the probability of each class. Only requests that name this output get it.
 pub const LOGITS: &str = "logits";
 /// The name of the output of a model that scores without labels.
 pub const SCORES: &str = "scores";
@@ -29,7 +35,19 @@ pub const SCORES: &str = "scores";
 impl Answer {
     /// Creates an answer from its version and outputs.
     pub fn of(version: VersionId, outputs: Vec<(String, Vec<f32>)>) -> Self {
-        Self { version, outputs }
+        Self { version, outputs, classes: None }
+    }
+
+    /// Returns the number of values of a row in each output.
+    pub(crate) fn columns(&self) -> usize {
+        self.classes.map_or(1, NonZeroUsize::get)
+    }
+
+    /// Returns the shape of an output of this many values: its rows, and its classes if it has
+    /// some.
+    pub(crate) fn shape(&self, values: usize) -> Vec<usize> {
+        let rows = values / self.columns();
+        std::iter::once(rows).chain(self.classes.map(NonZeroUsize::get)).collect()
     }
 
     /// Chooses the outputs that were asked for by name, or all predictions if none was. The
@@ -39,6 +57,7 @@ impl Answer {
     /// Returns an error if the model has no output of a requested name, or if a name occurs twice.
     pub fn choose(servable: &Servable, mut scores: RowScores, names: &[String]) -> Result<Self> {
         let all = output_names(servable);
+        let classes = all.first().and_then(|output| NonZeroUsize::new(output.classes.len()));
         check_names(&all, names)?;
         let chosen: Vec<&Output> = match names {
             [] => all.iter().filter(|output| output.by_default).collect(),
@@ -48,6 +67,10 @@ impl Answer {
         chosen.iter().for_each(|output| uses[output.task] += 1);
         let mut outputs = Vec::with_capacity(chosen.len());
         for output in chosen {
+            if classes.is_some() {
+                outputs.push((output.name.clone(), join_classes(output, &scores.logits)));
+                continue;
+            }
             let logits = &mut scores.logits[output.task];
             uses[output.task] -= 1;
             let logits = match uses[output.task] {
@@ -60,8 +83,16 @@ impl Answer {
             };
             outputs.push((output.name.clone(), values));
         }
-        Ok(Self { version: servable.version(), outputs })
+        Ok(Self { version: servable.version(), outputs, classes })
     }
+}
+
+/// Returns the values of the classes of each row, one row after another.
+fn join_classes(output: &Output, logits: &[Vec<f32>]) -> Vec<f32> {
+    let rows = logits.get(output.task).map_or(0, Vec::len);
+    let classes = &logits[output.task..output.task + output.classes.len()];
+    let predict = |logit: f32| output.predicts.map_or(logit, |kind| kind.predict(logit));
+    (0..rows).flat_map(|row| classes.iter().map(move |of| predict(of[row]))).collect()
 }
 
 /// Checks the names of the outputs that a request asks for, before its rows are scored.
@@ -110,6 +141,9 @@ pub struct Output {
     pub predicts: Option<LabelKind>,
     /// Whether the output is in the answer to a request that names none.
     pub by_default: bool,
+    /// The names of the tasks of its columns, if the label has classes; else empty, because the
+    /// output has one value for each row.
+    pub classes: Vec<String>,
 }
 
 /// Lists the outputs of a model: the prediction and the score of each task, or the score of a
@@ -117,7 +151,18 @@ pub struct Output {
 pub fn output_names(servable: &Servable) -> Vec<Output> {
     if !servable.has_predictions() {
         let name = SCORES.to_owned();
-        return vec![Output { name, task: 0, predicts: None, by_default: true }];
+        return vec![Output { name, task: 0, predicts: None, by_default: true, classes: vec![] }];
+    }
+    if servable.kind_of_task(0) == LabelKind::Class {
+        return [(PROBABILITIES, Some(LabelKind::Class)), (LOGITS, None)]
+            .map(|(name, predicts)| Output {
+                name: name.to_owned(),
+                task: 0,
+                predicts,
+                by_default: predicts.is_some(),
+                classes: servable.tasks().to_vec(),
+            })
+            .into();
     }
     let named = |prefix: &str, task: usize, name: &str| match task {
         0 => prefix.to_owned(),
@@ -131,6 +176,7 @@ pub fn output_names(servable: &Servable) -> Vec<Output> {
             task,
             predicts,
             by_default: predicts.is_some(),
+            classes: Vec::new(),
         })
     };
     servable.tasks().iter().enumerate().flat_map(of).collect()
@@ -141,12 +187,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn classes_of_a_row_stand_beside_each_other() {
+        let output = |predicts| Output {
+            name: PROBABILITIES.to_owned(),
+            task: 0,
+            predicts,
+            by_default: true,
+            classes: vec!["y=a".to_owned(), "y=b".to_owned()],
+        };
+        let logits = [vec![0.25f32.ln(), 0.5f32.ln()], vec![0.75f32.ln(), 0.5f32.ln()]];
+        let joined = join_classes(&output(Some(LabelKind::Class)), &logits);
+        let close = joined.iter().zip([0.25, 0.75, 0.5, 0.5]).all(|(a, b)| (a - b).abs() < 1e-6);
+        assert!(close && joined.len() == 4, "{joined:?}");
+        let raw = [logits[0][0], logits[1][0], logits[0][1], logits[1][1]];
+        assert_eq!(join_classes(&output(None), &logits), raw);
+        let mut answer = Answer::of(VersionId(1), Vec::new());
+        assert_eq!(answer.shape(4), [4]);
+        answer.classes = NonZeroUsize::new(2);
+        assert_eq!(answer.shape(4), [2, 2]);
+    }
+
+    #[test]
     fn each_output_is_named_at_most_once() {
         let output = |name: &str| Output {
             name: name.to_owned(),
             task: 0,
             predicts: None,
             by_default: true,
+            classes: Vec::new(),
         };
         let all = [output("probabilities"), output("logits")];
         let check = |names: &[&str]| {

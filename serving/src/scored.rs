@@ -100,10 +100,12 @@ impl Shadow {
         let (servable, scoring) = (self.servable.clone(), self.scoring.clone());
         let (name, series) = (model.to_owned(), metrics.clone());
         let predicts = servable.has_predictions().then(|| servable.kind_of_task(0));
-        let answered: Vec<f32> = scores.logits.first().cloned().unwrap_or_default();
+        // The classes of a label are compared together.
+        let compared = servable.classes().map_or(1, |classes| classes.len());
+        let answered: Vec<f32> = scores.logits.iter().take(compared).flatten().copied().collect();
         let work = move || match servable.score_batch_unless(&batch, &|| scoring.has_waiting()) {
             Ok(scores) => {
-                let shadow = scores.logits.into_iter().next().unwrap_or_default();
+                let shadow = scores.logits.into_iter().take(compared).flatten();
                 let value = |logit: f32| {
                     predicts.map_or(f64::from(logit), |kind| kind.predict_exactly(logit))
                 };

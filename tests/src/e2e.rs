@@ -5,6 +5,7 @@ mod bad_input;
 mod bench;
 mod chains;
 mod check;
+mod classes;
 mod clients;
 mod cluster;
 mod command_line;

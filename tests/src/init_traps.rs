@@ -162,6 +162,19 @@ fn other_encodings_are_read() {
 }
 
 #[test]
+fn a_label_of_a_few_texts_becomes_classes() {
+    let (job, said) = draft("genre", &["--label", "genre"], |i, label| {
+        ["drama", "comedy", "horror"][(draw(i, 2, 2) + u64::from(label)) as usize].to_owned()
+    });
+    let label = &job["labels"]["genre"];
+    assert_eq!(label["kind"].as_str(), Some("class"), "{said}");
+    let classes = label["classes"].as_array().expect("a list");
+    let classes: Vec<_> = classes.iter().filter_map(toml::Value::as_str).collect();
+    assert_eq!(classes, ["comedy", "drama", "horror"]);
+    assert!(said.contains("the label is one of 3 classes"), "{said}");
+}
+
+#[test]
 fn grades_signs_and_counts_become_labels_by_a_bound() {
     type Row = fn(u64, u8) -> String;
     let cases: [(&str, f64, Row); 4] = [
@@ -175,6 +188,12 @@ fn grades_signs_and_counts_become_labels_by_a_bound() {
         let label = &job["labels"][name];
         assert_eq!(label["at_least"].as_float(), Some(bound), "{said}");
         assert!(said.contains("on what you want to predict?"), "{said}");
+        // The other choice stands beside it.
+        assert_eq!(
+            said.contains("# kind = \"class\""),
+            ["stars", "count"].contains(&name),
+            "{said}"
+        );
         let is_copy = ["sign", "class"].contains(&name);
         assert_eq!(
             said.contains("left out `label`: it separates the label alone"),

@@ -20,14 +20,19 @@ use crate::job::{Job, is_zero};
 use crate::pipeline::{AheadOptions, Pipeline, Planned};
 use crate::retrieval::{Candidates, Towers};
 use crate::segments::SegmentReport;
-use crate::tasks::{Evaluations, TaskReport, as_map, figures_as_map};
+use crate::tasks::{Evaluations, Figures, TaskReport, as_map, figures_as_map};
 use crate::unseen::{UnseenCounter, UnseenIds};
 
-/// The figures of an evaluated data set. All figures outside of `tasks` belong to the first task.
+/// The figures of an evaluated data set. All figures outside of `tasks` belong to the first task,
+/// or to the label of classes, whose classes are the tasks.
 #[derive(Clone, Debug, Serialize)]
 pub struct EvalReport {
     /// The area under the ROC curve; absent if all rows are of one class.
     pub auc: Option<f64>,
+    /// The share of rows whose class has the largest probability; absent unless the label has
+    /// classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
     /// The area under the precision-recall curve; absent if no row is positive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pr_auc: Option<f64>,
@@ -104,6 +109,7 @@ impl EvalReport {
         named.map_or_else(
             || TaskReport {
                 auc: self.auc,
+                accuracy: self.accuracy,
                 pr_auc: self.pr_auc,
                 gauc: self.gauc,
                 logloss: self.logloss,
@@ -181,18 +187,16 @@ impl Judge<'_> {
                 None => Ok(HashMap::new()),
             }
         };
-        let tasks = evaluations.finish(&mut name_texts)?;
+        let Figures { first, tasks } = evaluations.finish(&mut name_texts)?;
         let retrieval = candidates.map(Candidates::finish);
-        let first = match tasks.first() {
-            Some((_, task)) => task.clone(),
-            None => {
-                let positives = retrieval.as_ref().map_or(0, |r| r.rows);
-                TaskReport { rows, positives, ..TaskReport::default() }
-            }
-        };
+        let first = first.unwrap_or_else(|| {
+            let positives = retrieval.as_ref().map_or(0, |r| r.rows);
+            TaskReport { rows, positives, ..TaskReport::default() }
+        });
         let ranking = retrieval.as_ref().map_or(first.ranking, |r| r.figures.clone());
         Ok(EvalReport {
             auc: first.auc,
+            accuracy: first.accuracy,
             pr_auc: first.pr_auc,
             gauc: first.gauc,
             logloss: first.logloss,

@@ -4,7 +4,7 @@
 //! This module does not depend on [`Job`](crate::Job). So the validation of a job can build the
 //! graph before the job exists.
 
-use zillion_feature::{FeatureKind, Schema};
+use zillion_feature::{Classes, FeatureKind, LabelSpec, Schema};
 use zillion_nn::zoo::{LabelInput, LossSpec, ModelInputs, SparseInput, VectorSegment};
 use zillion_nn::{Graph, NodeId, TableInput};
 use zillion_rows::{TableLayout, TableSpec};
@@ -18,6 +18,12 @@ pub(crate) fn find_output(graph: &Graph, name: &str) -> Result<NodeId> {
             "the model has no output `{name}`, which training needs; add this output to the model"
         ))
     })
+}
+
+/// Returns the number of linear weights of a row: one, or one for each class of the label.
+pub(crate) fn linear_weights(schema: &Schema) -> usize {
+    let classes = schema.labels.iter().find_map(|label| label.classes.as_ref());
+    classes.map_or(1, Classes::count)
 }
 
 /// Returns the inputs of a model over rows of `schema` and tables of `specs`. `loss_of` names the
@@ -41,11 +47,11 @@ pub(crate) fn model_inputs(
             sequence: matches!(feature.kind, FeatureKind::Sequence { .. }),
         })
     });
-    let label = |name: &String, weight| LabelInput {
-        name: name.clone(),
-        weight,
-        loss: loss_of(name),
-        ..name.as_str().into()
+    let label = |spec: &LabelSpec| LabelInput {
+        weight: spec.weight,
+        loss: loss_of(&spec.name),
+        classes: spec.classes.as_ref().map(|_| spec.task_names()).unwrap_or_default(),
+        ..spec.name.as_str().into()
     };
     ModelInputs {
         tables: layouts
@@ -54,6 +60,6 @@ pub(crate) fn model_inputs(
             .collect(),
         columns: columns.collect(),
         numeric: schema.numeric_names(),
-        labels: schema.labels.iter().map(|spec| label(&spec.name, spec.weight)).collect(),
+        labels: schema.labels.iter().map(label).collect(),
     }
 }

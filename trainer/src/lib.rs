@@ -26,6 +26,7 @@ mod evaluate;
 mod fetch;
 mod frequencies;
 mod graph_inputs;
+mod groups;
 mod importance;
 mod job;
 mod observer;

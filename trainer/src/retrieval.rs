@@ -271,7 +271,11 @@ fn by_score(scores: &[f32], own: u32, excluded: &[u32]) -> Standing {
 
 impl crate::job::EvalConfig {
     pub(crate) fn cutoffs(&self) -> Cutoffs {
-        Cutoffs { ndcg: self.ndcg_at.clone(), recall: self.recall_at.clone() }
+        Cutoffs {
+            ndcg: self.ndcg_at.clone(),
+            recall: self.recall_at.clone(),
+            mrr: self.mrr_at.clone(),
+        }
     }
 }
 
@@ -284,7 +288,7 @@ mod tests {
     fn candidates(vectors: Vec<f32>, counts: Vec<u64>) -> Candidates {
         let mut sorted_counts = counts.clone();
         sorted_counts.sort_unstable();
-        let cutoffs = Cutoffs { ndcg: vec![3], recall: vec![1, 2] };
+        let cutoffs = Cutoffs { ndcg: vec![3], recall: vec![1, 2], mrr: vec![] };
         Candidates {
             vectors,
             places: (0..counts.len()).map(|i| (FeatureKey(i as u64), i as u32)).collect(),

@@ -6,8 +6,8 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use zillion_feature::{Batch, LabelColumn, LabelKind};
 use zillion_nn::metrics::{
-    CalibrationBucket, Cutoffs, Evaluation, NumberEvaluation, NumberReport, RankingFigure, Report,
-    Scores,
+    CalibrationBucket, ClassEvaluation, ClassFigures, ClassReport, Cutoffs, Evaluation,
+    NumberEvaluation, NumberReport, RankingFigure, Report, Scores,
 };
 use zillion_nn::optim::PlateauMetric;
 use zillion_nn::zoo::{self, Task, TaskLabel};
@@ -18,18 +18,32 @@ use crate::segments::{NameTexts, SegmentReport, Segments};
 
 impl Job {
     /// Returns the tasks that the model scores, in the order of its outputs. A report that has the
-    /// figures of only one task describes the first task.
+    /// figures of only one task describes the first task, or the label of classes, whose classes
+    /// are the tasks.
     pub fn tasks(&self) -> Vec<Task> {
+        if let Some(label) = self.class_label() {
+            return Task::of_classes(label, &self.schema.labels[label].task_names());
+        }
         let labels: Vec<&str> = self.schema.labels.iter().map(|l| l.name.as_str()).collect();
         zoo::tasks(&self.model, &labels)
+    }
+
+    /// Returns the index of the label of classes, if the job has one. Such a label is the only one.
+    pub(crate) fn class_label(&self) -> Option<usize> {
+        self.schema.labels.iter().position(|label| label.kind == LabelKind::Class)
     }
 }
 
 /// The figures of one task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TaskReport {
-    /// The area under the ROC curve; absent if all rows are of one class.
+    /// The area under the ROC curve; absent if all rows are of one class. For a label of classes,
+    /// it is the mean of the classes, each against all others.
     pub auc: Option<f64>,
+    /// The share of rows whose class has the largest probability; absent unless the label has
+    /// classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
     /// The mean AUC of the groups, weighted by their numbers of rows; absent without a group
     /// column.
     pub gauc: Option<f64>,
@@ -66,6 +80,7 @@ impl TaskReport {
             PlateauMetric::Gauc => self.gauc,
             PlateauMetric::PrAuc => self.pr_auc,
             PlateauMetric::Logloss => self.logloss,
+            PlateauMetric::Accuracy => self.accuracy,
             PlateauMetric::Rmse => self.numbers.map(|numbers| numbers.rmse),
             PlateauMetric::Mae => self.numbers.map(|numbers| numbers.mae),
             PlateauMetric::Ndcg(_) | PlateauMetric::Recall(_) => {
@@ -78,6 +93,7 @@ impl TaskReport {
     fn new(report: &Report) -> Self {
         Self {
             auc: report.auc,
+            accuracy: None,
             pr_auc: report.pr_auc,
             gauc: report.gauc.and_then(|g| g.value),
             logloss: report.logloss,
@@ -147,6 +163,14 @@ impl<'a> Truth<'a> {
                 Self {
                     labels: Cow::Borrowed(&second.values),
                     known: Some((0..second.values.len()).map(known).collect()),
+                }
+            }
+            TaskLabel::Class { label, class } => {
+                let column = &columns[label];
+                let is_class = |&value: &f32| f32::from(u8::from(value == class as f32));
+                Self {
+                    labels: column.values.iter().map(is_class).collect(),
+                    known: column.mask.as_deref().map(Cow::Borrowed),
                 }
             }
         }
@@ -239,18 +263,42 @@ impl TaskEvaluation {
 pub(crate) struct Evaluations {
     tasks: Vec<Task>,
     evaluations: Vec<TaskEvaluation>,
+    /// The label of classes, whose classes are the tasks, instead of an evaluation of each task.
+    classes: Option<(TaskLabel, ClassEvaluation)>,
+}
+
+/// The figures of an evaluation.
+pub(crate) struct Figures {
+    /// The figures of the first task or of the label of classes; `None` without labels.
+    pub(crate) first: Option<TaskReport>,
+    /// The name and the figures of each task, in order.
+    pub(crate) tasks: Vec<(String, TaskReport)>,
 }
 
 impl Evaluations {
     pub(crate) fn new(job: &Job, cutoffs: &Cutoffs) -> Self {
         let tasks = job.tasks();
+        if let Some(label) = job.class_label() {
+            let classes = (TaskLabel::Own { label }, ClassEvaluation::new(tasks.len()));
+            return Self { tasks, evaluations: Vec::new(), classes: Some(classes) };
+        }
         let evaluations =
             tasks.iter().map(|task| TaskEvaluation::new(job, task, cutoffs)).collect();
-        Self { tasks, evaluations }
+        Self { tasks, evaluations, classes: None }
     }
 
     /// Adds a batch with the scores of each task.
     pub(crate) fn push(&mut self, batch: &Batch, scores: &[&[f32]]) -> Result<()> {
+        if let Some((label, classes)) = &mut self.classes {
+            let truth = Truth::of(*label, &batch.labels);
+            let known = truth.known.as_deref();
+            let weights = batch.weight.as_deref().map(|weights| kept(weights, known));
+            let scores: Vec<Cow<'_, [f32]>> =
+                scores.iter().map(|scores| kept(scores, known)).collect();
+            let scores: Vec<&[f32]> = scores.iter().map(AsRef::as_ref).collect();
+            classes.push(&scores, &kept(&truth.labels, known), weights.as_deref())?;
+            return Ok(());
+        }
         for ((task, evaluation), scores) in self.tasks.iter().zip(&mut self.evaluations).zip(scores)
         {
             evaluation.push(batch, &Truth::of(task.label, &batch.labels), scores)?;
@@ -258,14 +306,45 @@ impl Evaluations {
         Ok(())
     }
 
-    /// Returns the name and the figures of each task, in order.
-    pub(crate) fn finish(
-        self,
-        name_texts: &mut NameTexts<'_>,
-    ) -> Result<Vec<(String, TaskReport)>> {
+    /// Returns the figures of all pushed rows.
+    pub(crate) fn finish(self, name_texts: &mut NameTexts<'_>) -> Result<Figures> {
+        if let Some((_, classes)) = self.classes {
+            return Ok(report_classes(self.tasks, &classes.finish()?));
+        }
         let named = self.tasks.into_iter().zip(self.evaluations);
-        named.map(|(task, evaluation)| Ok((task.name, evaluation.finish(name_texts)?))).collect()
+        let report = |(task, evaluation): (Task, TaskEvaluation)| {
+            Ok((task.name, evaluation.finish(name_texts)?))
+        };
+        let tasks: Vec<(String, TaskReport)> = named.map(report).collect::<Result<_>>()?;
+        Ok(Figures { first: tasks.first().map(|(_, task)| task.clone()), tasks })
     }
+}
+
+/// Returns the figures of a label of classes, and those of each class against all others.
+fn report_classes(tasks: Vec<Task>, report: &ClassReport) -> Figures {
+    let first = TaskReport {
+        auc: report.auc,
+        accuracy: report.accuracy,
+        logloss: report.logloss,
+        rows: report.rows,
+        // Each row has one class.
+        positives: report.classes.iter().map(|class| class.positives).sum(),
+        ..TaskReport::default()
+    };
+    let of_class = |(task, class): (Task, &ClassFigures)| {
+        let figures = TaskReport {
+            auc: class.auc,
+            pr_auc: class.pr_auc,
+            logloss: class.logloss,
+            calibration: class.calibration,
+            rows: report.rows,
+            positives: class.positives,
+            ..TaskReport::default()
+        };
+        (task.name, figures)
+    };
+    let tasks = tasks.into_iter().zip(&report.classes).map(of_class).collect();
+    Figures { first: Some(first), tasks }
 }
 
 #[cfg(test)]
@@ -292,6 +371,10 @@ mod tests {
         let buy = column(&[no, yes, None, no, yes, None, no, yes]);
         let columns = [click, buy];
         let (first, second) = (0, 1);
+        assert_eq!(
+            known(TaskLabel::Class { label: 1, class: 0 }, &columns),
+            [yes, no, None, yes, no, None, yes, no]
+        );
         assert_eq!(
             known(TaskLabel::Own { label: 1 }, &columns),
             [no, yes, None, no, yes, None, no, yes]

@@ -50,6 +50,10 @@ mod warm_start;
 mod window;
 
 #[cfg(test)]
+mod class_tests;
+#[cfg(test)]
+mod group_tests;
+#[cfg(test)]
 mod joint_tests;
 #[cfg(test)]
 mod label_tests;

@@ -237,6 +237,9 @@ impl Draft {
     /// Prints the notes that are not in the job file.
     fn print_notes(&self) {
         eprintln!("examined {}; label `{}`", self.rows(), self.label.name);
+        if let (Some(classes), None) = (&self.label.classes, &self.label.at_least) {
+            eprintln!("note: the label is one of {} classes", classes.count());
+        }
         if let Some((bound, reason)) = &self.label.at_least {
             eprintln!(
                 "note: the label is 1 if `{}` is at least {bound}: {reason}",
@@ -291,6 +294,14 @@ impl Draft {
     fn write_label(&self, text: &mut String) {
         let name = &self.label.name;
         let _ = writeln!(text, "\n[labels.{}]", feature_name(name, &mut BTreeSet::new()));
+        let classes = self.label.classes.as_ref();
+        let list = classes.and_then(|classes| Value::try_from(classes).ok());
+        if let (Some(list), None) = (&list, &self.label.at_least) {
+            let _ = writeln!(text, "column = {}", quoted(name));
+            let _ = writeln!(text, "kind = \"class\"  # each class gets a probability");
+            let _ = writeln!(text, "classes = {list}");
+            return;
+        }
         let _ = writeln!(text, "column = {}  # 1 is what is predicted", quoted(name));
         if let Some((bound, reason)) = &self.label.at_least {
             let bound = Value::from(*bound);
@@ -300,6 +311,10 @@ impl Draft {
             let (positive, negative) = (quoted(&texts.positive), quoted(&texts.negative));
             let _ = writeln!(text, "positive = {positive}  # {}", one_line(&texts.reason));
             let _ = writeln!(text, "negative = {negative}  # any other value is an error");
+        }
+        if let Some(list) = list {
+            let _ = writeln!(text, "# Or a probability for each value, in place of `at_least`:");
+            let _ = writeln!(text, "# kind = \"class\"\n# classes = {list}");
         }
     }
 

@@ -152,7 +152,7 @@ fn measure_rounding(
     let measure = || {
         let workers = compute_pool(args.threads)?;
         let mut loaded = Loaded::from_checkpoint(checkpoint.clone(), workers)?;
-        if loaded.job.schema.labels.first().is_some_and(|label| !label.kind.is_binary()) {
+        if loaded.job.schema.labels.first().is_some_and(|label| label.kind.is_number()) {
             bail!(
                 "the first label is a number, which has no AUC; compare the figures of `zillion \
                  eval` with and without rounding"

@@ -113,7 +113,11 @@ pub(super) fn device_setting(device: &str) -> String {
 /// the system chooses the port.
 pub(super) fn serve_metrics(address: &str, job: &Job) -> Result<(Listener, TrainerMetrics)> {
     let registry = metrics::registry("trainer")?;
-    let first_task = job.tasks().into_iter().next().map(|task| task.name).unwrap_or_default();
+    // The tasks of a label of classes are its classes.
+    let first_task = match job.schema.labels.first() {
+        Some(label) if label.classes.is_some() => label.name.clone(),
+        _ => job.tasks().into_iter().next().map(|task| task.name).unwrap_or_default(),
+    };
     let mut series = TrainerMetrics::new(&registry, &first_task)?;
     if !job.streams.is_empty() {
         let parts = StreamParts {

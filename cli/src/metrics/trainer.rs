@@ -260,6 +260,10 @@ impl TrainerMetrics {
         let Some(valid) = &report.valid else { return };
         set_to_now(&self.validation_at);
         self.validation_missing_keys.inc_by(valid.missing_keys as f64);
+        if valid.accuracy.is_some() {
+            // The label of classes has figures of its own beside those of its classes.
+            self.set_task(&self.first_task, &valid.first_task());
+        }
         match &valid.tasks[..] {
             [] => self.set_task(&self.first_task, &valid.first_task()),
             tasks => tasks.iter().for_each(|(task, report)| self.set_task(task, report)),
@@ -276,6 +280,7 @@ impl TrainerMetrics {
         self.set_validation(task, "gauc", report.gauc);
         self.set_validation(task, "pr_auc", report.pr_auc);
         self.set_validation(task, "logloss", report.logloss);
+        self.set_validation(task, "accuracy", report.accuracy);
         self.set_validation(task, "rmse", report.numbers.map(|numbers| numbers.rmse));
         self.set_validation(task, "mae", report.numbers.map(|numbers| numbers.mae));
         self.set_validation(task, "calibration", report.calibration);

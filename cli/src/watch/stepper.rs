@@ -96,11 +96,19 @@ pub(super) fn describe(step: &InspectedStep<'_>) -> String {
     for (row, loss) in worst(step) {
         let label = batch.labels[0].values[row];
         let kind = schema.labels[0].kind;
-        let what = if kind.is_binary() { "probability" } else { "prediction" };
+        let (what, scores) = match kind {
+            LabelKind::Binary => ("probability", step.logits),
+            LabelKind::Class => ("probability", scores_of_class(step, label)),
+            LabelKind::Number | LabelKind::Count => ("prediction", step.logits),
+        };
+        let label = match &schema.labels[0].classes {
+            Some(classes) => classes.names().swap_remove(label as usize),
+            None => label.to_string(),
+        };
         let _ = write!(
             text,
             "\nrow {row}  loss {loss:.4}  {what} {:.4}  {} {label}\n   ",
-            kind.predict_exactly(step.logits[row]),
+            kind.predict_exactly(scores[row]),
             schema.labels[0].name
         );
         for (name, value) in values(schema, batch, row) {
@@ -111,7 +119,7 @@ pub(super) fn describe(step: &InspectedStep<'_>) -> String {
 }
 
 /// Returns the rows of the batch with the largest loss in descending order, each with its loss. The
-/// loss is the cross-entropy of a label of 0 or 1, and the squared error of a number.
+/// loss is the cross-entropy of a label of 0 or 1 or of classes, and the squared error of a number.
 fn worst(step: &InspectedStep<'_>) -> Vec<(usize, f64)> {
     let Some(labels) = step.batch.labels.first() else { return Vec::new() };
     let known = |row: usize| labels.mask.as_ref().is_none_or(|mask| mask[row]);
@@ -120,6 +128,7 @@ fn worst(step: &InspectedStep<'_>) -> Vec<(usize, f64)> {
         let loss = match step.schema.labels[0].kind {
             // The binary cross-entropy of a logit, in a form that cannot overflow.
             LabelKind::Binary => x.max(0.0) - x * y + (-x.abs()).exp().ln_1p(),
+            LabelKind::Class => -f64::from(scores_of_class(step, labels.values[row])[row]),
             kind => (kind.predict_exactly(step.logits[row]) - y).powi(2),
         };
         (row, loss)
@@ -131,6 +140,11 @@ fn worst(step: &InspectedStep<'_>) -> Vec<(usize, f64)> {
     rows.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     rows.truncate(WORST);
     rows
+}
+
+/// Returns the scores of the class with this index.
+fn scores_of_class<'a>(step: &InspectedStep<'a>, class: f32) -> &'a [f32] {
+    step.scores[class as usize]
 }
 
 /// Returns the name and the value of each feature of a row as text. Ids are shown as in the data,

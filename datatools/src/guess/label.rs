@@ -1,5 +1,7 @@
 //! The guess of the label.
 
+use zillion_feature::Classes;
+
 use super::{GuessedLabel, TextLabel};
 use crate::profile::{ColumnProfile, Count, Kept, Profile, SVM_LABEL, text_key};
 
@@ -15,12 +17,17 @@ const NEGATIVE: &str = "no n f off none negative neg skip skipped ignored dislik
                         lost";
 /// The maximum number of bytes of a text that a report shows whole.
 const LONGEST_TEXT: usize = 48;
+/// The common names of labels whose whole numbers are classes rather than amounts.
+const CLASSES: &str = "class category label target species genre topic y";
+/// The numbers of values that a label of classes may have.
+const CLASS_COUNTS: std::ops::RangeInclusive<u64> = 3..=50;
 /// The largest share of rows that a drafted bound lets have a label of 1, if a smaller share is
 /// possible.
 const MOST_POSITIVE: f64 = 0.6;
 
 impl GuessedLabel {
-    /// Returns the labels of the rows that the profile kept, or `None` if one of them is missing.
+    /// Returns the labels of the rows that the profile kept, or `None` if one of them is missing or
+    /// the label has classes.
     pub(super) fn values(&self, profile: &Profile) -> Option<Vec<bool>> {
         if let Some(texts) = &self.texts {
             let [positive, negative] =
@@ -31,6 +38,9 @@ impl GuessedLabel {
                 _ => None,
             };
             return profile.column(&self.name)?.kept.iter().map(label).collect();
+        }
+        if self.classes.is_some() && self.at_least.is_none() {
+            return None;
         }
         let bound = self.at_least.as_ref().map_or(0.5, |(bound, _)| *bound);
         let label = |number: f64| (!number.is_nan()).then_some(number >= bound);
@@ -99,11 +109,16 @@ pub(super) fn choose_label(profile: &Profile, given: Option<&str>) -> Result<Gue
 fn label_of(column: &ColumnProfile) -> Result<GuessedLabel, String> {
     let name = column.name.clone();
     if is_binary(column) {
-        return Ok(GuessedLabel { name, at_least: None, texts: None });
+        return Ok(GuessedLabel { name, at_least: None, texts: None, classes: None });
+    }
+    let classes = find_classes(column);
+    let is_named = CLASSES.split(' ').any(|known| known == name.to_lowercase());
+    if matches!(classes, Some(Classes::Texts(_))) || (is_named && classes.is_some()) {
+        return Ok(GuessedLabel { name, at_least: None, texts: None, classes });
     }
     let (distinct, _) = column.distinct();
     if let Some(texts) = text_label(column) {
-        return Ok(GuessedLabel { name, at_least: None, texts: Some(texts) });
+        return Ok(GuessedLabel { name, at_least: None, texts: Some(texts), classes: None });
     }
     let is_number = matches!(column.kind(), "whole" | "number");
     let usable = is_number && column.present() == column.rows && column.cells.not_finite == 0;
@@ -115,7 +130,7 @@ fn label_of(column: &ColumnProfile) -> Result<GuessedLabel, String> {
     let reason = format!(
         "is every {name} from {bound} on what you want to predict? {positive:.0} % of the rows have it"
     );
-    Ok(GuessedLabel { name, at_least: Some((bound, reason)), texts: None })
+    Ok(GuessedLabel { name, at_least: Some((bound, reason)), texts: None, classes })
 }
 
 /// Returns the two texts of a column, if it has exactly two in all rows. The positive one is known
@@ -148,6 +163,34 @@ fn text_label(column: &ColumnProfile) -> Option<TextLabel> {
     );
     let (positive, negative) = (positive.value.trim().to_owned(), negative.value.trim().to_owned());
     Some(TextLabel { positive, negative, reason })
+}
+
+/// Returns the values of a column as classes, in ascending order, or `None` if the column has too
+/// few or too many values, or rows without one.
+fn find_classes(column: &ColumnProfile) -> Option<Classes> {
+    let (distinct, is_exact) = column.distinct();
+    if !is_exact || !CLASS_COUNTS.contains(&distinct) || column.present() != column.rows {
+        return None;
+    }
+    let values: Vec<String> =
+        column.top(distinct as usize).into_iter().map(|count| count.value).collect();
+    if values.len() as u64 != distinct {
+        return None;
+    }
+    match column.kind() {
+        "text" => {
+            let mut texts = values;
+            texts.sort();
+            Some(Classes::Texts(texts))
+        }
+        "whole" => {
+            let numbers: Option<Vec<i64>> = values.iter().map(|text| text.parse().ok()).collect();
+            let mut numbers = numbers?;
+            numbers.sort_unstable();
+            Some(Classes::Numbers(numbers))
+        }
+        _ => None,
+    }
 }
 
 /// Returns the column that has the most likely one of some names, or `None` if no column has one.

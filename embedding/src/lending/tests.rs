@@ -117,7 +117,8 @@ fn a_lender_has_the_bytes_of_a_set_that_does_the_steps_itself() {
                 // A snapshot is open while other rows come back.
                 pair.give_back(1000);
                 if !std::mem::replace(&mut open, true) {
-                    for (set, folder) in [&mut pair.whole, &mut pair.lender].into_iter().zip(&folders)
+                    for (set, folder) in
+                        [&mut pair.whole, &mut pair.lender].into_iter().zip(&folders)
                     {
                         set.begin_snapshot(&pair.workers, folder.path(), &files).unwrap();
                     }
@@ -214,9 +215,12 @@ fn settings_whose_rows_stay_with_the_lender_are_refused_by_name() {
         refused
     };
     for (key, change) in [
-        ("admission", &(|spec: &mut TableSpec| {
-            spec.admission = Admission::Count { at_least: 2 };
-        }) as &dyn Fn(&mut TableSpec)),
+        (
+            "admission",
+            &(|spec: &mut TableSpec| {
+                spec.admission = Admission::Count { at_least: 2 };
+            }) as &dyn Fn(&mut TableSpec),
+        ),
         ("eviction", &|spec| spec.eviction = Eviction::Unseen { steps: 4 }),
         ("max_rows", &|spec| spec.max_rows = Some(100)),
         ("grow", &|spec| spec.grow = Some(Growth { at: 3, from: None })),

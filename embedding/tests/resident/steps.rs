@@ -9,8 +9,7 @@ use zillion_embedding::{Rates, ResidentTables, TableSet, Update};
 use zillion_feature::{FeatureKey, LookupPlan, Step, TableId};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{
-    Admission, Dtype, Eviction, Growth, InitializerSpec, OptimizerSpec, SegmentSpec,
-    TableSpec,
+    Admission, Dtype, Eviction, Growth, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec,
 };
 
 use crate::device::{OnDevice, workers};

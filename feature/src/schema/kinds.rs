@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Classes;
 use crate::key::TableId;
 use crate::label_value::LabelValues;
 use crate::moment::TimeRule;
@@ -167,6 +168,9 @@ pub struct LabelSpec {
     /// The values that the label may have.
     #[serde(default)]
     pub kind: LabelKind,
+    /// The names of the classes; `None` unless the kind is [`LabelKind::Class`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<Classes>,
     /// The mean of the label in the training data, or `None` if the job does not give it.
     #[serde(default)]
     pub mean: Option<f64>,
@@ -185,11 +189,14 @@ pub enum LabelKind {
     Number,
     /// A finite number from 0 on, such as a count. A score is the logarithm of the predicted mean.
     Count,
+    /// One of several named classes. The value in a batch is the index of the class. Each class has
+    /// a score, which is the logarithm of its predicted probability.
+    Class,
 }
 
 impl LabelKind {
     /// Returns the prediction for a score: the logistic function, the score itself, or its
-    /// exponential. The result is rounded once.
+    /// exponential, which is a probability for the score of a class. The result is rounded once.
     #[must_use]
     pub fn predict(self, score: f32) -> f32 {
         self.predict_exactly(score) as f32
@@ -202,8 +209,14 @@ impl LabelKind {
         match self {
             Self::Binary => 1.0 / (1.0 + (-score).exp()),
             Self::Number => score,
-            Self::Count => score.exp(),
+            Self::Count | Self::Class => score.exp(),
         }
+    }
+
+    /// Returns whether the label is a number, so that predictions have errors and no AUC.
+    #[must_use]
+    pub fn is_number(self) -> bool {
+        matches!(self, Self::Number | Self::Count)
     }
 
     /// Returns whether the label is 0 or 1, and its prediction a probability.

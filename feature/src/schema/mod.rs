@@ -4,6 +4,7 @@
 //! job, and keeps their order. The columns of a [`Batch`](crate::Batch) follow this order, and so
 //! do sums over features.
 
+mod classes;
 mod kinds;
 mod print;
 mod read;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::key::TableId;
 use zillion_config::ConfigError;
 
+pub use classes::Classes;
 pub use kinds::{
     Buckets, FeatureKind, FeatureSpec, LabelKind, LabelSpec, NumericTransform, Pooling, RawType,
     SideRef, SideSpec,

@@ -114,7 +114,8 @@ fn label_config(label: &LabelSpec) -> LabelConfig {
     let values = label.values.as_ref();
     let positive = values.map(|values| values.positive.clone());
     let negative = values.and_then(|values| values.negative.clone());
-    LabelConfig { column, at_least, positive, negative, kind, mean: label.mean, weight }
+    let classes = label.classes.as_ref().map(super::Classes::to_values);
+    LabelConfig { column, at_least, positive, negative, kind, classes, mean: label.mean, weight }
 }
 
 fn side_config(side: &SideSpec) -> SideConfig {

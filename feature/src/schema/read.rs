@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use toml::Value;
 
 use super::{
-    Buckets, FeatureKind, FeatureSpec, LabelKind, LabelSpec, NumericTransform, Pooling, RawType,
-    Schema, SideRef, SideSpec, TimeUnit,
+    Buckets, Classes, FeatureKind, FeatureSpec, LabelKind, LabelSpec, NumericTransform, Pooling,
+    RawType, Schema, SideRef, SideSpec, TimeUnit,
 };
 use crate::error::SchemaError;
 use crate::key::TableId;
@@ -102,6 +102,7 @@ pub(super) struct LabelConfig {
     pub(super) positive: Option<OneOrMore>,
     pub(super) negative: Option<OneOrMore>,
     pub(super) kind: Option<LabelKind>,
+    pub(super) classes: Option<Vec<Value>>,
     pub(super) mean: Option<f64>,
     pub(super) weight: Option<f32>,
 }
@@ -140,10 +141,28 @@ impl LabelConfig {
             LabelKind::Binary => (|mean| mean > 0.0 && mean < 1.0, "must be above 0 and below 1"),
             LabelKind::Number => (|mean| (mean as f32).is_finite(), "must be a finite float"),
             LabelKind::Count => (|mean| mean > 0.0 && mean.is_finite(), "must be above 0"),
+            LabelKind::Class => (|_| false, "has no meaning for classes; remove it"),
         };
         if self.mean.is_some_and(|mean| !is_mean(mean)) {
             return refuse("mean", range);
         }
+        if kind == LabelKind::Class && name.contains('=') {
+            return refuse("kind", "needs a name of the label without `=`, which precedes a class");
+        }
+        let classes = match (self.classes.as_deref(), kind) {
+            (Some(values), LabelKind::Class) => match Classes::read(values) {
+                Ok(classes) => Some(classes),
+                Err(reason) => return refuse("classes", &reason),
+            },
+            (Some(_), _) => return refuse("classes", "needs `kind = \"class\"`; set the kind"),
+            (None, LabelKind::Class) => {
+                return refuse(
+                    "classes",
+                    "is missing; list the values of the column, [\"a\", \"b\"]",
+                );
+            }
+            (None, _) => None,
+        };
         let weight = self.weight.unwrap_or(1.0);
         if !(weight.is_finite() && weight >= 0.0) {
             return refuse("weight", "must be finite and not negative");
@@ -154,6 +173,7 @@ impl LabelConfig {
             at_least: self.at_least,
             values,
             kind,
+            classes,
             mean: self.mean,
             weight,
         })

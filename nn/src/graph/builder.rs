@@ -433,7 +433,13 @@ pub(crate) fn push_node(
     // Only some operations may read a value with the rows of the whole batch.
     let made_for_it = matches!(
         op,
-        Op::Collect | Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_)
+        Op::Collect
+            | Op::InBatchLse(_)
+            | Op::InBatchQueryGrad(_)
+            | Op::InBatchItemGrad(_)
+            | Op::GroupLoss(_)
+            | Op::GroupWeight(_)
+            | Op::GroupGrad(_)
     );
     if !made_for_it && shapes.iter().any(|s| s.rows == Dim::Whole) {
         return Err(refuse(

@@ -7,10 +7,13 @@
 //! The graph of a version is the serialised form of these types: if a variant or a field is
 //! renamed, old versions become unreadable.
 
+mod losses;
+
 use serde::{Deserialize, Serialize};
 use zillion_feature::Pooling;
 
 use super::shape::{Dim, ParamId, Shape};
+pub use losses::{Distance, Focal, GroupLoss};
 
 /// A lookup of some floats of each row that a sparse column refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,35 +97,6 @@ pub struct InBatch {
     pub column: usize,
     /// The factor of the dot products, which is one divided by the temperature.
     pub by: f32,
-}
-
-/// A binary cross-entropy with a weight for each class and a focus on hard examples.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Focal {
-    /// The exponent of `1 − p`, where `p` is the probability of the true label. With 0, the loss
-    /// has no focus.
-    pub gamma: f32,
-    /// The factor of the loss where the label is 1.
-    pub positive: f32,
-    /// The factor of the loss where the label is 0.
-    pub negative: f32,
-}
-
-/// A loss of a number that a score predicts.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Distance {
-    /// The squared error `(z − y)²`.
-    Squared,
-    /// The error of Huber 1964: `½·(z − y)²` up to `|z − y| = delta`, and linear beyond it.
-    Huber {
-        /// The distance from which the loss grows linearly.
-        delta: f32,
-    },
-    /// The negative log-likelihood of a Poisson distribution with the mean `e^z`, without the part
-    /// that does not depend on z: `e^z − y·z`.
-    Poisson,
 }
 
 /// A function in a chain that is applied to each element of a running value. Its operands are the
@@ -442,6 +416,15 @@ pub enum Op {
     /// The gradient of [`Op::DistanceSum`]'s scores: (g `[1, 1]`, scores, labels, weights) →
     /// `[B, 1]`.
     DistanceGrad(Distance),
+    /// The weighted loss of each row of label 1 against the rows of its group: (scores `[B, 1]`,
+    /// then whole columns `[whole B, 1]`: scores, labels, weights, numbers of groups) → `[B, 1]`.
+    GroupLoss(GroupLoss),
+    /// The weight of each row's [`Op::GroupLoss`]: (whole columns: labels, weights, numbers of
+    /// groups) → `[B, 1]`.
+    GroupWeight(GroupLoss),
+    /// The gradient of [`Op::GroupLoss`]'s scores: (scores `[B, 1]`, then whole columns: scores,
+    /// labels, weights, numbers of groups, gradients) → `[B, 1]`.
+    GroupGrad(GroupLoss),
 
     /// The state of a product `x·w` after the first columns of x, which all rows share: (x `[1,
     /// p]`, w `[k, n]`) → `[1, 2n]`. The first n columns are the sum of the complete blocks of the

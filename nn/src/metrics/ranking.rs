@@ -5,7 +5,10 @@
 //!
 //! * `recall@k`: the share of the relevant items that are among the first k.
 //! * `ndcg@k` (Järvelin & Kekäläinen 2002): the sum of `1 / log2(1 + place)` over the relevant
-//!   items among the first k, divided by the same sum for the best order.
+//!   items among the first k, divided by the same sum for the best order. The gain of a relevant
+//!   item is 1.
+//! * `mrr@k`: one divided by the place of the first relevant item, or 0 if it is not among the
+//!   first k.
 //!
 //! Rows with equal scores have no order, so a metric is averaged over all their possible orders
 //! (McSherry & Najork 2008). A model that gives every row the same score therefore gets the result
@@ -23,13 +26,15 @@ pub struct Cutoffs {
     pub ndcg: Vec<u32>,
     /// The values of k for which `recall@k` is computed.
     pub recall: Vec<u32>,
+    /// The values of k for which `mrr@k` is computed.
+    pub mrr: Vec<u32>,
 }
 
 impl Cutoffs {
     /// Returns whether no ranking metric is requested.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ndcg.is_empty() && self.recall.is_empty()
+        self.ndcg.is_empty() && self.recall.is_empty() && self.mrr.is_empty()
     }
 }
 
@@ -48,6 +53,7 @@ pub struct Ranking {
     cutoffs: Cutoffs,
     ndcg: Vec<f64>,
     recall: Vec<f64>,
+    mrr: Vec<f64>,
     lists: u64,
 }
 
@@ -55,8 +61,10 @@ impl Ranking {
     /// Creates the sums, which contain no list yet.
     #[must_use]
     pub fn new(cutoffs: Cutoffs) -> Self {
-        let (ndcg, recall) = (vec![0.0; cutoffs.ndcg.len()], vec![0.0; cutoffs.recall.len()]);
-        Self { cutoffs, ndcg, recall, lists: 0 }
+        let zeros = |cutoffs: &[u32]| vec![0.0; cutoffs.len()];
+        let (ndcg, recall) = (zeros(&cutoffs.ndcg), zeros(&cutoffs.recall));
+        let mrr = zeros(&cutoffs.mrr);
+        Self { cutoffs, ndcg, recall, mrr, lists: 0 }
     }
 
     /// Returns the number of lists with a relevant item that have been pushed.
@@ -74,7 +82,7 @@ impl Ranking {
         }
         rows.sort_unstable_by_key(|&(score, _)| std::cmp::Reverse(rank_key(score)));
         self.lists += 1;
-        let mut above = 0;
+        let (mut above, mut is_found) = (0, false);
         for equal in rows.chunk_by(|a, b| rank_key(a.0) == rank_key(b.0)) {
             let hits = equal.iter().filter(|(_, wanted)| *wanted).count() as f64;
             let tied = equal.len() as u64;
@@ -84,6 +92,12 @@ impl Ranking {
             }
             for (sum, &k) in self.recall.iter_mut().zip(&self.cutoffs.recall) {
                 *sum += hits * share_within(above, tied, k) / wanted as f64;
+            }
+            if hits > 0.0 && !is_found {
+                is_found = true;
+                for (sum, &k) in self.mrr.iter_mut().zip(&self.cutoffs.mrr) {
+                    *sum += mean_reciprocal(above, tied, hits as u64, k);
+                }
             }
             above += tied;
         }
@@ -98,6 +112,9 @@ impl Ranking {
         }
         for (sum, &k) in self.recall.iter_mut().zip(&self.cutoffs.recall) {
             *sum += share_within(above, others_tied + 1, k);
+        }
+        for (sum, &k) in self.mrr.iter_mut().zip(&self.cutoffs.mrr) {
+            *sum += mean_reciprocal(above, others_tied + 1, 1, k);
         }
     }
 
@@ -114,6 +131,7 @@ impl Ranking {
         };
         let mut all = figures("ndcg", &self.cutoffs.ndcg, &self.ndcg);
         all.extend(figures("recall", &self.cutoffs.recall, &self.recall));
+        all.extend(figures("mrr", &self.cutoffs.mrr, &self.mrr));
         all
     }
 }
@@ -129,6 +147,23 @@ fn share_within(above: u64, tied: u64, k: u32) -> f64 {
 fn mean_discount(above: u64, tied: u64, k: u32) -> f64 {
     let end = (above + tied).min(u64::from(k));
     if end <= above { 0.0 } else { discounts(above, end) / tied as f64 }
+}
+
+/// Returns the mean over all orders of `tied` rows, `hits` of which are relevant, of one divided by
+/// the place of the first relevant row. `above` rows stand before them. A place after the k-th
+/// counts 0.
+fn mean_reciprocal(above: u64, tied: u64, hits: u64, k: u32) -> f64 {
+    let (mut none_before, mut mean) = (1.0, 0.0);
+    for before in 0..=tied - hits {
+        let place = above + before + 1;
+        if place > u64::from(k) {
+            break;
+        }
+        let share = hits as f64 / (tied - before) as f64;
+        mean += none_before * share / place as f64;
+        none_before *= 1.0 - share;
+    }
+    mean
 }
 
 /// Returns the sum of the discounts of the places `from + 1 ..= to`.
@@ -164,7 +199,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn cutoffs() -> Cutoffs {
-        Cutoffs { ndcg: vec![1, 3, 10], recall: vec![1, 2, 10] }
+        Cutoffs { ndcg: vec![1, 3, 10], recall: vec![1, 2, 10], mrr: vec![1, 2, 10] }
     }
 
     /// Returns all permutations of the numbers below `n`.
@@ -211,6 +246,12 @@ mod tests {
                 hits.iter().take(k as usize).filter(|h| **h).count() as f64 / wanted as f64
             }));
         }
+        for k in cutoffs().mrr {
+            figures.push(mean(&|hits| {
+                let first = hits.iter().take(k as usize).position(|hit| *hit);
+                first.map_or(0.0, |place| 1.0 / (place as f64 + 1.0))
+            }));
+        }
         Some(figures)
     }
 
@@ -252,7 +293,7 @@ mod tests {
 
     #[test]
     fn rows_of_weight_zero_and_lists_of_nothing_do_not_count() {
-        let cutoffs = Cutoffs { ndcg: vec![], recall: vec![1] };
+        let cutoffs = Cutoffs { ndcg: vec![], recall: vec![1], mrr: vec![] };
         let value = |weights: Option<&[f32]>| {
             let scores = [0.9, 0.5, 0.1, 0.7];
             let labels = [false, true, false, false];

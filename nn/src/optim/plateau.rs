@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::checks::{at_least_one, factor, not_negative, positive};
 
 /// The metric that decides whether a validation is a miss. A job writes `"auc"`, `"gauc"`,
-/// `"pr_auc"`, `"logloss"`, `"rmse"`, `"mae"`, `"ndcg@10"` or `"recall@10"`.
+/// `"pr_auc"`, `"logloss"`, `"accuracy"`, `"rmse"`, `"mae"`, `"ndcg@10"` or `"recall@10"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PlateauMetric {
@@ -26,6 +26,8 @@ pub enum PlateauMetric {
     PrAuc,
     /// The log loss: smaller is better.
     Logloss,
+    /// The share of rows whose class has the largest probability: larger is better.
+    Accuracy,
     /// The root of the mean squared error of predicted numbers: smaller is better.
     Rmse,
     /// The mean absolute error of predicted numbers: smaller is better.
@@ -53,6 +55,7 @@ impl fmt::Display for PlateauMetric {
             Self::Gauc => f.write_str("gauc"),
             Self::PrAuc => f.write_str("pr_auc"),
             Self::Logloss => f.write_str("logloss"),
+            Self::Accuracy => f.write_str("accuracy"),
             Self::Rmse => f.write_str("rmse"),
             Self::Mae => f.write_str("mae"),
             Self::Ndcg(k) => write!(f, "ndcg@{k}"),
@@ -77,6 +80,7 @@ impl TryFrom<String> for PlateauMetric {
             "gauc" => Ok(Self::Gauc),
             "pr_auc" => Ok(Self::PrAuc),
             "logloss" => Ok(Self::Logloss),
+            "accuracy" => Ok(Self::Accuracy),
             "rmse" => Ok(Self::Rmse),
             "mae" => Ok(Self::Mae),
             _ => head("ndcg@")
@@ -84,7 +88,7 @@ impl TryFrom<String> for PlateauMetric {
                 .or_else(|| head("recall@").map(Self::Recall))
                 .ok_or_else(|| {
                     format!(
-                        "unknown metric `{text}`; choose auc, gauc, pr_auc, logloss, rmse, mae, ndcg@k or recall@k"
+                        "unknown metric `{text}`; choose auc, gauc, pr_auc, logloss, accuracy, rmse, mae, ndcg@k or recall@k"
                     )
                 }),
         }

@@ -48,26 +48,31 @@ impl Default for DcnSpec {
 }
 
 impl ZooModel for DcnSpec {
+    fn learns_classes(&self) -> bool {
+        true
+    }
+
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
         let x0 = inputs.deep(b)?;
         let mut crossed = x0;
         for index in 0..self.cross_layers {
             crossed = b.cross(&format!("cross.{index}"), x0, crossed)?;
         }
-        Ok(vec![self.structure.build_output(b, &self.mlp, &self.hidden, x0, crossed)?])
+        let parts = (x0, crossed);
+        Ok(vec![self.structure.build_output(b, &self.mlp, &self.hidden, parts, inputs.scores())?])
     }
 }
 
 impl Structure {
     /// Builds the MLP, beside the cross layers or after them, and a linear layer that computes the
-    /// logit. If there are no hidden layers, the MLP is left out.
+    /// logit, or the `scores` of classes. If there are no hidden layers, the MLP is left out.
     pub(super) fn build_output(
         self,
         b: &mut GraphBuilder,
         mlp: &MlpKeys,
         hidden: &[usize],
-        x0: NodeId,
-        crossed: NodeId,
+        (x0, crossed): (NodeId, NodeId),
+        scores: usize,
     ) -> Result<NodeId> {
         let x = match self {
             Self::Stacked => mlp.build(b, "mlp", hidden, crossed)?,
@@ -77,6 +82,6 @@ impl Structure {
                 b.concat("joined", &[crossed, deep])?
             }
         };
-        b.linear("output", x, 1)
+        b.linear("output", x, scores)
     }
 }

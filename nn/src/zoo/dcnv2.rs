@@ -44,6 +44,10 @@ impl ZooModel for Dcnv2Spec {
         &["low_rank"]
     }
 
+    fn learns_classes(&self) -> bool {
+        true
+    }
+
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
         let x0 = inputs.deep(b)?;
         let mut crossed = x0;
@@ -54,6 +58,7 @@ impl ZooModel for Dcnv2Spec {
                 Some(rank) => b.cross_v2_low_rank(&name, x0, crossed, rank)?,
             };
         }
-        Ok(vec![self.structure.build_output(b, &self.mlp, &self.hidden, x0, crossed)?])
+        let parts = (x0, crossed);
+        Ok(vec![self.structure.build_output(b, &self.mlp, &self.hidden, parts, inputs.scores())?])
     }
 }

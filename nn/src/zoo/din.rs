@@ -71,6 +71,10 @@ impl ZooModel for DinSpec {
         Needs { vector: true, linear: self.wide }
     }
 
+    fn learns_classes(&self) -> bool {
+        true
+    }
+
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
         let pairs = pairs(self, inputs)?;
         let dim = if self.fm { Some(inputs.common_dim("din with fm")?) } else { None };
@@ -101,11 +105,12 @@ impl ZooModel for DinSpec {
             }
         }
         let fields = b.concat("fields", &parts)?;
+        let vectors = parts;
         let parts: Vec<NodeId> = [fields].into_iter().chain(numeric).collect();
         let x = b.concat("deep", &parts)?;
-        let mut logit = self.mlp.build_logit(b, &self.hidden, x)?;
+        let mut logit = self.mlp.build_logit(b, &self.hidden, x, inputs.scores())?;
         if let Some(dim) = dim {
-            let pairs = b.fm("fm", fields, dim)?;
+            let pairs = classes::fm(b, (&vectors, fields), dim, inputs.scores())?;
             logit = b.add("logit.fm", pairs, logit)?;
         }
         if self.wide {

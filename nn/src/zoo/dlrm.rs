@@ -59,6 +59,10 @@ impl ZooModel for DlrmSpec {
         &["bottom"]
     }
 
+    fn learns_classes(&self) -> bool {
+        true
+    }
+
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
         let dim = inputs.common_dim("dlrm")?;
         let bottom = match inputs.numerics(b)? {
@@ -89,7 +93,7 @@ impl ZooModel for DlrmSpec {
                 }
             }
         };
-        Ok(vec![self.mlp.build_logit(b, &self.hidden, x)?])
+        Ok(vec![self.mlp.build_logit(b, &self.hidden, x, inputs.scores())?])
     }
 }
 

@@ -25,8 +25,12 @@ impl Default for DnnSpec {
 }
 
 impl ZooModel for DnnSpec {
+    fn learns_classes(&self) -> bool {
+        true
+    }
+
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
         let x = inputs.deep(b)?;
-        Ok(vec![self.mlp.build_logit(b, &self.hidden, x)?])
+        Ok(vec![self.mlp.build_logit(b, &self.hidden, x, inputs.scores())?])
     }
 }

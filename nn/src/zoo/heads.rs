@@ -20,11 +20,13 @@ pub(super) fn calibrate(
 }
 
 /// Builds the sum of the losses of all tasks that have a loss. Each loss is averaged over the rows
-/// of its task, and multiplied by the weight of the task.
+/// of its task, and multiplied by the weight of the task. `groups` are the numbers of the groups of
+/// the rows, if a loss compares them.
 pub(super) fn build_loss(
     b: &mut GraphBuilder,
     inputs: &ModelInputs,
     heads: &[(Task, NodeId)],
+    groups: Option<NodeId>,
 ) -> Result<NodeId> {
     if !inputs.labels.is_empty() && inputs.labels.iter().all(|label| label.weight == 0.0) {
         let reason =
@@ -41,7 +43,7 @@ pub(super) fn build_loss(
         let plain = if weight == 1.0 { name.clone() } else { format!("{name}.unweighted") };
         let (labels, weights) = build_label_nodes(b, &plain, task.label)?;
         let spec = inputs.labels.get(task.label.of()).map(|label| label.loss).unwrap_or_default();
-        let mut loss = averaged(b, &plain, spec, *logits, labels, weights)?;
+        let mut loss = averaged(b, &plain, spec, [*logits, labels, weights], groups)?;
         if weight != 1.0 {
             loss = b.scale(&name, loss, weight)?;
         }
@@ -66,7 +68,7 @@ pub(super) fn build_label_nodes(
     label: TaskLabel,
 ) -> Result<(NodeId, NodeId)> {
     match label {
-        TaskLabel::Own { label } => {
+        TaskLabel::Own { label } | TaskLabel::Class { label, .. } => {
             let value = b.label(&format!("{name}.label"), label)?;
             let weight = b.weight(&format!("{name}.weight"), Some(label))?;
             Ok((value, weight))

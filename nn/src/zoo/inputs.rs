@@ -32,11 +32,19 @@ pub struct LabelInput {
     pub logit_shift: f32,
     /// The loss of the label, for models that have a separate loss for each label.
     pub loss: LossSpec,
+    /// The names of the tasks of the label's classes; empty for a label without classes.
+    pub classes: Vec<String>,
 }
 
 impl From<&str> for LabelInput {
     fn from(name: &str) -> Self {
-        Self { name: name.to_owned(), weight: 1.0, logit_shift: 0.0, loss: LossSpec::default() }
+        Self {
+            name: name.to_owned(),
+            weight: 1.0,
+            logit_shift: 0.0,
+            loss: LossSpec::default(),
+            classes: Vec::new(),
+        }
     }
 }
 
@@ -50,7 +58,7 @@ pub struct SparseInput {
     /// The place of the feature's vector in a row, or `None` if the rows contain no vector.
     pub vector: Option<VectorSegment>,
     /// The index of the feature's linear weight in a row, or `None` if the rows contain no linear
-    /// weight.
+    /// weight. For a label of classes, it is the first of the weights of the classes.
     pub linear: Option<usize>,
     /// The rule by which the rows of a list are pooled into one.
     pub pooling: Pooling,
@@ -98,6 +106,21 @@ impl ModelInputs {
         }
     }
 
+    /// Returns the label of classes, if the model learns one.
+    pub(super) fn class_label(&self) -> Option<&LabelInput> {
+        self.labels.iter().find(|label| !label.classes.is_empty())
+    }
+
+    /// Returns whether the loss of a label compares the rows of groups.
+    pub(super) fn compares_groups(&self) -> bool {
+        self.labels.iter().any(|label| label.loss.compares_groups())
+    }
+
+    /// Returns the number of scores of a row: one, or one for each class.
+    pub(super) fn scores(&self) -> usize {
+        self.class_label().map_or(1, |label| label.classes.len())
+    }
+
     /// Builds the vector of each sparse feature.
     pub(super) fn vectors(&self, b: &mut GraphBuilder) -> Result<Vec<NodeId>> {
         (0..self.columns.len()).map(|index| self.vector(b, index)).collect()
@@ -118,14 +141,14 @@ impl ModelInputs {
         b.gather_values(&format!("values.{}", column.name), index, segment.offset, segment.dim)
     }
 
-    /// Builds the linear weight of each sparse feature.
+    /// Builds the linear weight of each sparse feature, or its weights of all classes.
     pub(super) fn weights(&self, b: &mut GraphBuilder) -> Result<Vec<NodeId>> {
         let mut weights = Vec::with_capacity(self.columns.len());
         for (index, column) in self.columns.iter().enumerate() {
             let offset =
                 column.linear.ok_or_else(|| refuse_missing_segment(column, "linear weight"))?;
             let name = format!("linear.{}", column.name);
-            weights.push(b.gather(&name, index, offset, 1, column.pooling)?);
+            weights.push(b.gather(&name, index, offset, self.scores(), column.pooling)?);
         }
         Ok(weights)
     }
@@ -139,7 +162,7 @@ impl ModelInputs {
         bias: bool,
     ) -> Result<NodeId> {
         let weights = self.weights(b)?;
-        add_linear(b, "wide", ("linear", &weights), numeric, bias)
+        add_linear(b, "wide", ("linear", &weights), numeric, bias, self.scores())
     }
 
     /// Builds the concatenation of all numeric features, or returns `None` if there are none.
@@ -179,22 +202,27 @@ impl ModelInputs {
     }
 }
 
-/// Builds a linear part from numbers and from the weights of ids. The concatenation of the weights
-/// has the name `name`. At least one number or weight must exist.
+/// Builds a linear part with `scores` columns from numbers and from the weights of ids. The
+/// concatenation of the weights has the name `name`. At least one number or weight must exist.
 pub(super) fn add_linear(
     b: &mut GraphBuilder,
     name: &str,
     (ids, weights): (&str, &[NodeId]),
     numeric: Option<NodeId>,
     bias: bool,
+    scores: usize,
 ) -> Result<NodeId> {
     let mut parts = Vec::new();
-    if !weights.is_empty() {
-        let weights = b.concat(ids, weights)?;
-        parts.push(b.sum_columns(&format!("{ids}.sum"), weights)?);
+    match weights {
+        [] => {}
+        weights if scores > 1 => parts.push(classes::sum(b, &format!("{ids}.sum"), weights)?),
+        weights => {
+            let weights = b.concat(ids, weights)?;
+            parts.push(b.sum_columns(&format!("{ids}.sum"), weights)?);
+        }
     }
     if let Some(numeric) = numeric {
-        parts.push(b.linear_no_bias(&format!("{name}.numeric"), numeric, 1)?);
+        parts.push(b.linear_no_bias(&format!("{name}.numeric"), numeric, scores)?);
     }
     let sum = match parts[..] {
         [ids, numbers] => b.add(&format!("{name}.sum"), ids, numbers)?,

@@ -10,9 +10,10 @@
 use serde::Deserializer;
 use zillion_feature::LabelKind;
 
+use super::model::wrong_labels;
 use super::*;
 use crate::checks::{inner_share, positive};
-use crate::graph::op::{Binary, Distance, Focal, Op};
+use crate::graph::op::{Binary, Distance, Focal, GroupLoss, Op};
 
 /// The loss of a label: `{ kind = "focal", gamma = 2.0, alpha = 0.25 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,6 +51,13 @@ pub enum LossSpec {
     /// The negative log-likelihood of a Poisson distribution. The score is the logarithm of its
     /// mean.
     Poisson {},
+    /// The cross-entropy of a softmax over the scores of the classes of a label.
+    Softmax {},
+    /// The logistic loss of the difference of scores, for each pair of a row of label 1 and a row of
+    /// label 0 of one group.
+    Pairwise {},
+    /// The cross-entropy of each row of label 1 under the softmax over the rows of its group.
+    Listwise {},
 }
 
 impl Default for LossSpec {
@@ -66,6 +74,21 @@ impl LossSpec {
         *self == Self::default()
     }
 
+    /// Returns whether the loss compares the rows of a group. It then learns an order of rows, and
+    /// the same number added to all scores changes nothing.
+    #[must_use]
+    pub fn compares_groups(&self) -> bool {
+        self.group_loss().is_some()
+    }
+
+    fn group_loss(self) -> Option<GroupLoss> {
+        match self {
+            Self::Pairwise {} => Some(GroupLoss::Pairwise),
+            Self::Listwise {} => Some(GroupLoss::Listwise),
+            _ => None,
+        }
+    }
+
     /// Returns whether the weights of both classes are 0. Such a loss has no gradient.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
@@ -76,9 +99,12 @@ impl LossSpec {
     #[must_use]
     pub fn label_kind(&self) -> LabelKind {
         match self {
-            Self::Bce { .. } | Self::Focal { .. } => LabelKind::Binary,
+            Self::Bce { .. } | Self::Focal { .. } | Self::Pairwise {} | Self::Listwise {} => {
+                LabelKind::Binary
+            }
             Self::Mse {} | Self::Huber { .. } => LabelKind::Number,
             Self::Poisson {} => LabelKind::Count,
+            Self::Softmax {} => LabelKind::Class,
         }
     }
 
@@ -91,6 +117,9 @@ impl LossSpec {
             Self::Mse {} => "mse",
             Self::Huber { .. } => "huber",
             Self::Poisson {} => "poisson",
+            Self::Softmax {} => "softmax",
+            Self::Pairwise {} => "pairwise",
+            Self::Listwise {} => "listwise",
         }
     }
 
@@ -101,6 +130,7 @@ impl LossSpec {
             LabelKind::Binary => Self::default(),
             LabelKind::Number => Self::Mse {},
             LabelKind::Count => Self::Poisson {},
+            LabelKind::Class => Self::Softmax {},
         }
     }
 
@@ -121,17 +151,21 @@ impl LossSpec {
                 odds + alpha.map_or(0.0, |alpha| ratio(alpha, 1.0 - alpha))
             }
             Self::Mse {} | Self::Huber { .. } => mean,
-            Self::Poisson {} => mean.ln(),
+            Self::Poisson {} | Self::Softmax {} => mean.ln(),
+            Self::Pairwise {} | Self::Listwise {} => 0.0,
         }
     }
 
-    fn op(self) -> Op {
-        match self {
+    /// Returns the operation that sums the loss of one score in each row, or `None` if the loss
+    /// needs several scores.
+    fn op(self) -> Option<Op> {
+        Some(match self {
             Self::Bce { .. } | Self::Focal { .. } => Op::FocalSum(self.focal()),
             Self::Mse {} => Op::DistanceSum(Distance::Squared),
             Self::Huber { delta } => Op::DistanceSum(Distance::Huber { delta }),
             Self::Poisson {} => Op::DistanceSum(Distance::Poisson),
-        }
+            Self::Softmax {} | Self::Pairwise {} | Self::Listwise {} => return None,
+        })
     }
 
     fn focal(self) -> Focal {
@@ -143,28 +177,42 @@ impl LossSpec {
                 let (positive, negative) = alpha.map_or((1.0, 1.0), |alpha| (alpha, 1.0 - alpha));
                 Focal { gamma, positive, negative }
             }
-            Self::Mse {} | Self::Huber { .. } | Self::Poisson {} => {
-                Focal { gamma: 0.0, positive: 1.0, negative: 1.0 }
-            }
+            _ => Focal { gamma: 0.0, positive: 1.0, negative: 1.0 },
         }
     }
 }
 
 /// Builds the weighted mean `Σ w·l / Σ w` of the loss `l` over scores, labels and weights. All
-/// inputs are `[B, 1]`. The result is 0 if every weight is 0.
+/// inputs are `[B, 1]`. The result is 0 if every weight is 0. `groups` are the numbers of the groups
+/// of the rows, for a loss that compares them.
 pub(super) fn averaged(
     b: &mut GraphBuilder,
     name: &str,
     spec: LossSpec,
-    logits: NodeId,
-    labels: NodeId,
-    weights: NodeId,
+    [logits, labels, weights]: [NodeId; 3],
+    groups: Option<NodeId>,
 ) -> Result<NodeId> {
+    if let (Some(loss), Some(groups)) = (spec.group_loss(), groups) {
+        let mut whole =
+            |what: &str, node| b.push(&format!("{name}.{what}.whole"), Op::Collect, &[node]);
+        let scores = whole("scores", logits)?;
+        let rows = [whole("labels", labels)?, whole("weights", weights)?, whole("groups", groups)?];
+        let inputs = [&[logits, scores][..], &rows[..]].concat();
+        let losses = b.push(&format!("{name}.rows"), Op::GroupLoss(loss), &inputs)?;
+        let weights = b.push(&format!("{name}.rows.weight"), Op::GroupWeight(loss), &rows)?;
+        let sum = b.sum_rows(&format!("{name}.sum"), losses)?;
+        let total = b.sum_rows(&format!("{name}.weight.sum"), weights)?;
+        return b.binary(name, Binary::SafeDiv, sum, total);
+    }
     if spec.is_plain() {
         return b.weighted_bce(name, logits, labels, weights);
     }
+    let Some(op) = spec.op() else {
+        let reason = format!("this model cannot learn by {}; choose another loss", spec.name());
+        return Err(wrong_labels(reason));
+    };
     let total = b.sum_rows(&format!("{name}.weight.sum"), weights)?;
-    let sum = b.push(&format!("{name}.sum"), spec.op(), &[logits, labels, weights])?;
+    let sum = b.push(&format!("{name}.sum"), op, &[logits, labels, weights])?;
     b.binary(name, Binary::SafeDiv, sum, total)
 }
 
@@ -217,6 +265,9 @@ mod tests {
             ("kind = 'mse'", LabelKind::Number),
             ("kind = 'huber'\ndelta = 2.5", LabelKind::Number),
             ("kind = 'poisson'", LabelKind::Count),
+            ("kind = 'softmax'", LabelKind::Class),
+            ("kind = 'pairwise'", LabelKind::Binary),
+            ("kind = 'listwise'", LabelKind::Binary),
         ] {
             let loss = read(text).unwrap();
             assert_eq!(loss.label_kind(), kind, "{text}");

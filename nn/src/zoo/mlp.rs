@@ -44,15 +44,17 @@ impl MlpKeys {
         Ok(x)
     }
 
-    /// Builds the MLP of a model with one label. Its result is the label's log odds.
+    /// Builds the MLP of a model with one label. Its result is the label's log odds, or the
+    /// `scores` of its classes.
     pub(super) fn build_logit(
         &self,
         b: &mut GraphBuilder,
         hidden: &[usize],
         x: NodeId,
+        scores: usize,
     ) -> Result<NodeId> {
         let x = self.build(b, "mlp", hidden, x)?;
-        b.linear("output", x, 1)
+        b.linear("output", x, scores)
     }
 
     /// Builds the MLP of one label in a model with several labels. Its result is the label's log

@@ -36,6 +36,11 @@ pub(super) trait ZooModel {
         }
     }
 
+    /// Returns whether the model can learn a label of several classes, with a score for each class.
+    fn learns_classes(&self) -> bool {
+        false
+    }
+
     /// Returns the tasks of the model for labels with these names.
     fn tasks(&self, labels: &[&str]) -> Vec<Task> {
         labels.iter().enumerate().map(|(index, name)| Task::own(name, index)).collect()

@@ -35,6 +35,10 @@ impl ZooModel for LrSpec {
         Needs { vector: false, linear: true }
     }
 
+    fn learns_classes(&self) -> bool {
+        true
+    }
+
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
         let numeric = inputs.numerics(b)?;
         Ok(vec![inputs.linear_part(b, numeric, self.0.bias)?])
@@ -46,13 +50,17 @@ impl ZooModel for FmSpec {
         Needs { vector: true, linear: true }
     }
 
+    fn learns_classes(&self) -> bool {
+        true
+    }
+
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
         let dim = inputs.common_dim("fm")?;
         let numeric = inputs.numerics(b)?;
         let wide = inputs.linear_part(b, numeric, self.0.bias)?;
         let vectors = inputs.vectors(b)?;
         let fields = b.concat("fields", &vectors)?;
-        let pairs = b.fm("fm", fields, dim)?;
+        let pairs = classes::fm(b, (&vectors, fields), dim, inputs.scores())?;
         Ok(vec![b.add("logit", wide, pairs)?])
     }
 }

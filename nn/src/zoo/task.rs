@@ -32,6 +32,13 @@ pub enum TaskLabel {
         /// The label that has a meaning only after the first.
         second: usize,
     },
+    /// One class of a label against all others, in the rows that have the label.
+    Class {
+        /// The index of the label.
+        label: usize,
+        /// The index of the class.
+        class: usize,
+    },
 }
 
 impl TaskLabel {
@@ -39,7 +46,7 @@ impl TaskLabel {
     #[must_use]
     pub fn of(self) -> usize {
         match self {
-            Self::Own { label } => label,
+            Self::Own { label } | Self::Class { label, .. } => label,
             Self::Both { second, .. } | Self::Given { second, .. } => second,
         }
     }
@@ -48,6 +55,17 @@ impl TaskLabel {
 impl Task {
     pub(super) fn own(name: &str, label: usize) -> Self {
         Self { name: name.to_owned(), label: TaskLabel::Own { label } }
+    }
+
+    /// Returns the tasks of the classes of a label, whose index is `label`. `names` are the names
+    /// of the tasks.
+    #[must_use]
+    pub fn of_classes(label: usize, names: &[String]) -> Vec<Self> {
+        let task = |(class, name): (usize, &String)| Self {
+            name: name.clone(),
+            label: TaskLabel::Class { label, class },
+        };
+        names.iter().enumerate().map(task).collect()
     }
 
     /// Returns whether the task has its own loss. A task without a loss is learned through the

@@ -2,8 +2,10 @@
 //! definition of the loss.
 
 mod batch;
+mod classes;
 mod counts;
 mod gpu;
+mod groups;
 mod learning;
 mod passes;
 mod reference;

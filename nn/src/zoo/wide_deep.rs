@@ -44,6 +44,10 @@ impl ZooModel for WideDeepSpec {
         Needs { vector: true, linear: true }
     }
 
+    fn learns_classes(&self) -> bool {
+        true
+    }
+
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
         let Self(keys) = self;
         let numeric = inputs.numerics(b)?;
@@ -51,7 +55,7 @@ impl ZooModel for WideDeepSpec {
         let mut parts = inputs.vectors(b)?;
         parts.extend(numeric);
         let x = b.concat("deep", &parts)?;
-        let deep = keys.mlp.build_logit(b, &keys.hidden, x)?;
+        let deep = keys.mlp.build_logit(b, &keys.hidden, x, inputs.scores())?;
         Ok(vec![b.add("logit", wide, deep)?])
     }
 }
@@ -61,6 +65,10 @@ impl ZooModel for DeepFmSpec {
         Needs { vector: true, linear: true }
     }
 
+    fn learns_classes(&self) -> bool {
+        true
+    }
+
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
         let Self(keys) = self;
         let dim = inputs.common_dim("deepfm")?;
@@ -68,10 +76,10 @@ impl ZooModel for DeepFmSpec {
         let wide = inputs.linear_part(b, numeric, keys.bias)?;
         let vectors = inputs.vectors(b)?;
         let fields = b.concat("fields", &vectors)?;
-        let pairs = b.fm("fm", fields, dim)?;
+        let pairs = classes::fm(b, (&vectors, fields), dim, inputs.scores())?;
         let parts: Vec<NodeId> = [fields].into_iter().chain(numeric).collect();
         let x = b.concat("deep", &parts)?;
-        let deep = keys.mlp.build_logit(b, &keys.hidden, x)?;
+        let deep = keys.mlp.build_logit(b, &keys.hidden, x, inputs.scores())?;
         let shallow = b.add("shallow", wide, pairs)?;
         Ok(vec![b.add("logit", shallow, deep)?])
     }

@@ -44,11 +44,7 @@ pub trait Lending: Send {
     ///
     /// # Errors
     /// Returns an error if rows do not fit the tables, or if a server cannot be reached.
-    fn give_back(
-        &mut self,
-        step: Step,
-        next: &mut dyn FnMut() -> Option<LentRows>,
-    ) -> Result<()>;
+    fn give_back(&mut self, step: Step, next: &mut dyn FnMut() -> Option<LentRows>) -> Result<()>;
 }
 
 /// The answers to open questions of a lender that answers at once.

@@ -147,11 +147,7 @@ impl Lending for LocalClient {
         Ok(())
     }
 
-    fn give_back(
-        &mut self,
-        _step: Step,
-        next: &mut dyn FnMut() -> Option<LentRows>,
-    ) -> Result<()> {
+    fn give_back(&mut self, _step: Step, next: &mut dyn FnMut() -> Option<LentRows>) -> Result<()> {
         while let Some(rows) = next() {
             self.take_lent(&[rows])?;
         }

@@ -87,11 +87,7 @@ impl Lending for RemoteClient {
         Ok(())
     }
 
-    fn give_back(
-        &mut self,
-        step: Step,
-        next: &mut dyn FnMut() -> Option<LentRows>,
-    ) -> Result<()> {
+    fn give_back(&mut self, step: Step, next: &mut dyn FnMut() -> Option<LentRows>) -> Result<()> {
         let mut open: VecDeque<(usize, u64)> = VecDeque::new();
         while let Some(rows) = next() {
             let rows = [rows];

@@ -21,7 +21,7 @@ use crate::block::{Column, Lists};
 use crate::derived::{event_rule, event_time, push_derived, raw_time};
 use crate::field::Role;
 use crate::side_lookup::SideLookup;
-use crate::value::{self, Outcome, Refusal};
+use crate::value::{self, ClassIndex, LabelRule, Outcome, Refusal};
 
 /// Appends an array to the column, with a stand-in for each bad value, and adds the bad values to
 /// `bad`. If the role refuses a value of the array, the function removes the appended values and
@@ -67,6 +67,9 @@ fn reads_text(role: &Role) -> bool {
         Role::RawIds { raw, .. } => *raw == RawType::String,
         Role::SideRow(lookup) => lookup.raw == RawType::String,
         Role::Text => true,
+        Role::Label { rule: LabelRule::Class(classes), .. } => {
+            matches!(**classes, ClassIndex::Texts(_))
+        }
         _ => false,
     }
 }

@@ -10,7 +10,7 @@ use super::kept::can_keep;
 use super::times::is_time;
 use crate::error::{ReaderError, Result};
 use crate::field::{Field, Role};
-use crate::value::LabelRule;
+use crate::value::{ClassIndex, LabelRule};
 
 /// Checks that a field can read a column of the type `found`.
 ///
@@ -58,6 +58,10 @@ pub(crate) fn check_type(field: &Field, found: &DataType, path: &Path) -> Result
         Role::Label { rule: LabelRule::AtLeast(_), .. } => {
             (is_number(found), "numbers to compare with its `at_least`")
         }
+        Role::Label { rule: LabelRule::Class(classes), .. } => match **classes {
+            ClassIndex::Numbers(_) => (is_number(found), "numbers, as its `classes` are"),
+            ClassIndex::Texts(_) => (is_text(found), "strings, as its `classes` are"),
+        },
         Role::Label { rule: LabelRule::Number | LabelRule::Count, .. } => {
             (is_number(found), "numbers")
         }

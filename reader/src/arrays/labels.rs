@@ -30,5 +30,13 @@ pub(super) fn scan_labels(
             });
         }
     }
+    if let LabelRule::Class(classes) = rule
+        && is_text(array)
+    {
+        return texts(array, |text| match rules.present(text) {
+            Some(text) => visit(classes.find_text(text.bytes()).map(Some)),
+            None => visit(Ok(None)),
+        });
+    }
     scan(array, |x| visit(x.map(|x| value::label(x, rule)).transpose()))
 }

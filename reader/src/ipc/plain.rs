@@ -17,6 +17,7 @@ use zillion_feature::RawType;
 
 use crate::arrays::plain_type;
 use crate::field::Role;
+use crate::value::{ClassIndex, LabelRule};
 
 /// Returns the type that replaces the null type of a column. All values of such a column are
 /// missing.
@@ -26,6 +27,11 @@ pub(super) fn type_of_nulls(role: &Role) -> DataType {
         | Role::Ids { raw: RawType::String }
         | Role::RawId { raw: RawType::String }
         | Role::RawIds { raw: RawType::String, .. } => DataType::Utf8,
+        Role::Label { rule: LabelRule::Class(classes), .. }
+            if matches!(**classes, ClassIndex::Texts(_)) =>
+        {
+            DataType::Utf8
+        }
         Role::SideRow(lookup) if lookup.raw == RawType::String => DataType::Utf8,
         _ => DataType::Int64,
     }

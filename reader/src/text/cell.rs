@@ -10,7 +10,7 @@ use crate::block::{Column, Lists};
 use crate::config::Decimal;
 use crate::derived::{push_derived, raw_time};
 use crate::field::Role;
-use crate::value::{self, LabelRule, Outcome, Refusal};
+use crate::value::{self, ClassIndex, LabelRule, Outcome, Refusal};
 
 /// A value of a row, as a grammar parses it. The methods return `None` if the value is missing.
 pub(crate) trait Cell {
@@ -30,6 +30,19 @@ pub(crate) trait Cell {
     fn label(&self) -> Outcome<Option<f32>>;
     /// Returns a label that is made from some values of its column.
     fn label_of(&self, values: &LabelValues) -> Outcome<Option<f32>>;
+    /// Returns the index of the class of the value.
+    fn class(&self, classes: &ClassIndex) -> Outcome<Option<f32>> {
+        match classes {
+            ClassIndex::Numbers(_) => {
+                let number = self.number().map_err(|_| Refusal::NotClass)?;
+                number.map(|x| classes.find_number(x)).transpose()
+            }
+            ClassIndex::Texts(_) => {
+                let mut text = Vec::new();
+                Ok(if self.text(&mut text)? { Some(classes.find_text(&text)?) } else { None })
+            }
+        }
+    }
     fn group(&self) -> Outcome<Option<u64>>;
     /// Appends the floats of a vector to `to`, or nothing if the vector is missing.
     fn floats(&self, to: &mut Vec<f32>) -> Outcome<()>;
@@ -89,6 +102,7 @@ pub(crate) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
             let label = match rule {
                 LabelRule::Flag => cell.label()?,
                 LabelRule::Values(values) => cell.label_of(values)?,
+                LabelRule::Class(classes) => cell.class(classes)?,
                 _ => cell.number()?.map(|x| value::label(x, rule)).transpose()?,
             };
             value::push_label(labels, label)?;
@@ -176,6 +190,17 @@ impl Cell for TextCell<'_> {
 
     fn label_of(&self, values: &LabelValues) -> Outcome<Option<f32>> {
         self.present().map_or(Ok(None), |text| value::label_from(values.of_text(text)))
+    }
+
+    fn class(&self, classes: &ClassIndex) -> Outcome<Option<f32>> {
+        let Some(text) = self.present() else { return Ok(None) };
+        Ok(Some(match classes {
+            ClassIndex::Numbers(_) => {
+                let number = self.settings.number(text).map_err(|_| Refusal::NotClass)?;
+                classes.find_number(number)?
+            }
+            ClassIndex::Texts(_) => classes.find_text(text)?,
+        }))
     }
 
     fn group(&self) -> Outcome<Option<u64>> {

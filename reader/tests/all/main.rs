@@ -3,9 +3,11 @@
 
 mod agreement;
 mod bad_input;
+mod classes;
 mod damage;
 mod event_times;
 mod fixture;
+mod groups;
 mod left_out;
 mod lines;
 mod messages;

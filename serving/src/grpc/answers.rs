@@ -20,8 +20,8 @@ mod field {
     }
 }
 
-/// The most bytes of the shape of an output: its key, its length and a number.
-const SHAPE_BYTES: usize = 12;
+/// The most bytes of the shape of an output: its key, its length and two numbers.
+const SHAPE_BYTES: usize = 22;
 
 /// Writes an answer as a `ModelInferResponse`.
 pub(super) fn encode(model: &str, id: &str, answer: &Answer) -> Framed {
@@ -38,12 +38,14 @@ pub(super) fn encode(model: &str, id: &str, answer: &Answer) -> Framed {
     framed.put_text(field::VERSION, &version);
     framed.put_text(field::ID, id);
     for (name, scores) in &answer.outputs {
-        let rows = scores.len() as u64;
-        let shape = bytes_len(field::output::SHAPE, prost::encoding::encoded_len_varint(rows));
+        let sizes: Vec<u64> =
+            answer.shape(scores.len()).into_iter().map(|size| size as u64).collect();
+        let numbers = sizes.iter().map(|&size| prost::encoding::encoded_len_varint(size)).sum();
+        let shape = bytes_len(field::output::SHAPE, numbers);
         framed.begin(field::OUTPUT, output_len(name, datatype) + shape);
         framed.put_text(field::output::NAME, name);
         framed.put_text(field::output::DATATYPE, datatype);
-        framed.put_packed(field::output::SHAPE, rows);
+        framed.put_packed(field::output::SHAPE, &sizes);
     }
     for (_, scores) in &answer.outputs {
         framed.put_floats(field::RAW, scores);
@@ -76,11 +78,22 @@ mod tests {
             version in any::<u64>(),
             outputs in prop::collection::vec(
                 ("[a-z/]{0,12}", prop::collection::vec(any::<f32>(), 0..200)), 0..4),
+            classes in prop::option::of(2usize..5),
         ) {
+            let classes = classes.and_then(std::num::NonZeroUsize::new);
+            let columns = classes.map_or(1, std::num::NonZeroUsize::get);
+            let whole = |(name, mut scores): (String, Vec<f32>)| {
+                scores.truncate(scores.len() / columns * columns);
+                (name, scores)
+            };
+            let outputs: Vec<(String, Vec<f32>)> = outputs.into_iter().map(whole).collect();
             let tensor = |(name, scores): &(String, Vec<f32>)| InferOutputTensor {
                 name: name.clone(),
                 datatype: "FP32".to_owned(),
-                shape: vec![scores.len() as i64],
+                shape: std::iter::once(scores.len() / columns)
+                    .chain(classes.map(std::num::NonZeroUsize::get))
+                    .map(|size| size as i64)
+                    .collect(),
                 ..InferOutputTensor::default()
             };
             let message = ModelInferResponse {
@@ -92,7 +105,8 @@ mod tests {
                     outputs.iter().map(|(_, scores)| encode_scores(scores).into()).collect(),
                 ..ModelInferResponse::default()
             };
-            let framed = encode(&model, &id, &Answer::of(VersionId(version), outputs));
+            let answer = Answer { classes, ..Answer::of(VersionId(version), outputs) };
+            let framed = encode(&model, &id, &answer);
             prop_assert_eq!(&framed, &Framed::of(&message));
             let (length, bytes) = (framed.len(), framed.finish());
             prop_assert_eq!(bytes.len(), PREFIX + length);

@@ -42,9 +42,9 @@ impl Framed {
     }
 
     /// Writes a list of one number in packed form.
-    pub(super) fn put_packed(&mut self, field: u32, number: u64) {
-        self.begin(field, encoded_len_varint(number));
-        encode_varint(number, &mut self.0);
+    pub(super) fn put_packed(&mut self, field: u32, numbers: &[u64]) {
+        self.begin(field, numbers.iter().map(|&number| encoded_len_varint(number)).sum());
+        numbers.iter().for_each(|&number| encode_varint(number, &mut self.0));
     }
 
     /// Writes a field of numbers of four bytes as bytes.

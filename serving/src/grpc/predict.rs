@@ -334,9 +334,14 @@ impl<'a> Head<'a> {
 }
 
 fn response(model: &str, answer: Answer) -> PredictResponse {
+    let columns = answer.classes.map(|classes| classes.get() as i64);
+    let sizes = |values: usize| match columns {
+        Some(columns) => vec![values as i64 / columns, columns],
+        None => vec![values as i64],
+    };
     let tensor = |scores: Vec<f32>| TensorProto {
         dtype: DataType::DtFloat.into(),
-        tensor_shape: Some(flat(scores.len() as i64)),
+        tensor_shape: Some(shape_of(sizes(scores.len()))),
         float_val: scores,
         ..TensorProto::default()
     };
@@ -346,9 +351,9 @@ fn response(model: &str, answer: Answer) -> PredictResponse {
     }
 }
 
-/// Returns a shape of one dimension. The size -1 means any size.
-pub(super) fn flat(size: i64) -> TensorShapeProto {
-    let dim = vec![Dim { size, name: String::new() }];
+/// Returns a shape with these sizes. The size -1 means any size.
+pub(super) fn shape_of(sizes: Vec<i64>) -> TensorShapeProto {
+    let dim = sizes.into_iter().map(|size| Dim { size, name: String::new() }).collect();
     TensorShapeProto { dim, unknown_rank: false }
 }
 

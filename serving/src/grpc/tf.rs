@@ -10,7 +10,7 @@ use zillion_access::Role;
 use zillion_registry::VersionId;
 use zillion_scorer::Servable;
 
-use super::predict::{SIGNATURE, check_signature, flat, selector, spec};
+use super::predict::{SIGNATURE, check_signature, selector, shape_of, spec};
 use super::server::tensorflow::serving::model_service_server::ModelService;
 use super::server::tensorflow::serving::prediction_service_server::PredictionService;
 use crate::access::check_model;
@@ -134,7 +134,7 @@ fn signature(servable: &Servable) -> SignatureDef {
         let info = TensorInfo {
             encoding: Some(Encoding::Name(described.name.clone())),
             dtype: dtype.into(),
-            tensor_shape: Some(flat(-1)),
+            tensor_shape: Some(shape_of(described.shape())),
         };
         (described.name, info)
     };

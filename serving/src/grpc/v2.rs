@@ -280,9 +280,9 @@ impl V2 {
 
 fn metadata(host: &Host, servable: &Servable) -> ModelMetadataResponse {
     let tensor = |described: Described| TensorMetadata {
-        name: described.name,
+        shape: described.shape(),
         datatype: described.datatype.name().to_owned(),
-        shape: vec![-1],
+        name: described.name,
     };
     ModelMetadataResponse {
         name: host.name().to_owned(),
@@ -312,8 +312,8 @@ fn config(host: &Host, servable: &Servable) -> ModelConfig {
     };
     let output = |described: Described| ModelOutput {
         data_type: data_type(described.datatype),
+        dims: described.shape(),
         name: described.name,
-        dims: vec![-1],
         ..ModelOutput::default()
     };
     let number = |version: &VersionId| i64::try_from(version.0).unwrap_or(i64::MAX);

@@ -14,6 +14,10 @@ pub(super) enum PredictAnswer<'a> {
     Single { predictions: &'a [f32] },
     /// One object for each row, from a model with several labels.
     Several { predictions: Vec<BTreeMap<&'a str, f32>> },
+    /// The probabilities of the classes of each row, from a model with a label of classes.
+    Classes { predictions: Vec<&'a [f32]> },
+    /// The same in columns.
+    ColumnOfClasses { outputs: Vec<&'a [f32]> },
     /// One column, from a model with one label.
     Column { outputs: &'a [f32] },
     /// One column for each output, from a model with several labels.
@@ -23,6 +27,13 @@ pub(super) enum PredictAnswer<'a> {
 impl<'a> PredictAnswer<'a> {
     pub(super) fn new(answer: &'a Answer, is_columnar: bool) -> Self {
         let outputs = &answer.outputs;
+        if let (Some(classes), [(_, only)]) = (answer.classes, &outputs[..]) {
+            let rows = only.chunks_exact(classes.get()).collect();
+            return match is_columnar {
+                true => Self::ColumnOfClasses { outputs: rows },
+                false => Self::Classes { predictions: rows },
+            };
+        }
         match (&outputs[..], is_columnar) {
             ([(_, only)], false) => Self::Single { predictions: only },
             ([(_, only)], true) => Self::Column { outputs: only },
@@ -50,10 +61,18 @@ pub(super) fn regress(answer: &Answer) -> Results<&[f32]> {
 }
 
 /// Returns the answer to a classify request: the classes of the first label with their
-/// probabilities, for each example.
-pub(super) fn classify(answer: &Answer) -> Results<Vec<[(&'static str, f32); 2]>> {
-    let classes = |&one: &f32| [("0", 1.0 - one), ("1", one)];
-    Results { results: first(answer).iter().map(classes).collect() }
+/// probabilities, for each example. `names` are the names of the classes; a label of 0 and 1 has
+/// none.
+pub(super) fn classify<'a>(
+    answer: &Answer,
+    names: Option<&'a [String]>,
+) -> Results<Vec<Vec<(&'a str, f32)>>> {
+    let Some(names) = names else {
+        let classes = |&one: &f32| vec![("0", 1.0 - one), ("1", one)];
+        return Results { results: first(answer).iter().map(classes).collect() };
+    };
+    let named = |row: &[f32]| names.iter().map(String::as_str).zip(row.iter().copied()).collect();
+    Results { results: first(answer).chunks_exact(answer.columns()).map(named).collect() }
 }
 
 /// The answer to a rank request: the scores of the first label, in the order of the candidates.
@@ -118,6 +137,20 @@ mod tests {
             r#"{"predictions":[{"a":0.25,"b":1.0}]}"#
         );
         assert_eq!(json(&PredictAnswer::new(&two, true)), r#"{"outputs":{"a":[0.25],"b":[1.0]}}"#);
-        assert_eq!(json(&classify(&two)), r#"{"results":[[["0",0.75],["1",0.25]]]}"#);
+        assert_eq!(json(&classify(&two, None)), r#"{"results":[[["0",0.75],["1",0.25]]]}"#);
+        let outputs = vec![("probabilities".into(), vec![0.25, 0.75, 0.5, 0.5])];
+        let classes = std::num::NonZeroUsize::new(2);
+        let classes = Answer { classes, ..Answer::of(VersionId(3), outputs) };
+        let rows = "[[0.25,0.75],[0.5,0.5]]";
+        assert_eq!(
+            json(&PredictAnswer::new(&classes, false)),
+            format!("{{\"predictions\":{rows}}}")
+        );
+        assert_eq!(json(&PredictAnswer::new(&classes, true)), format!("{{\"outputs\":{rows}}}"));
+        let names = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(
+            json(&classify(&classes, Some(&names))),
+            r#"{"results":[[["a",0.25],["b",0.75]],[["a",0.5],["b",0.5]]]}"#
+        );
     }
 }

@@ -329,7 +329,7 @@ struct InferAnswer<'a> {
 #[derive(Debug, Serialize)]
 struct OutputTensor<'a> {
     name: &'a str,
-    shape: [usize; 1],
+    shape: Vec<usize>,
     datatype: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     parameters: Option<BinarySize>,
@@ -355,7 +355,7 @@ pub(crate) fn reply(
     let is_binary = |at: usize| binary.named.get(at).copied().unwrap_or(binary.all);
     let outputs = answer.outputs.iter().enumerate().map(|(at, (name, data))| OutputTensor {
         name,
-        shape: [data.len()],
+        shape: answer.shape(data.len()),
         datatype: "FP32",
         parameters: is_binary(at)
             .then(|| BinarySize { binary_data_size: size_of_val(data.as_slice()) }),

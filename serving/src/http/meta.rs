@@ -53,7 +53,7 @@ pub(super) fn ready(domain: &Domain) -> (bool, Value) {
 
 /// Answers `GET /v2/models/{m}` with the inputs and outputs.
 pub(super) fn v2_model(Resolved { host, servable, .. }: &Resolved) -> Value {
-    let tensor = |described: &Described| json!({ "name": described.name, "datatype": described.datatype.name(), "shape": [-1] });
+    let tensor = |described: &Described| json!({ "name": described.name, "datatype": described.datatype.name(), "shape": described.shape() });
     let tensors = |all: &[Described]| all.iter().map(tensor).collect::<Vec<_>>();
     json!({
         "name": host.name(),
@@ -72,8 +72,7 @@ pub(super) fn config(Resolved { host, servable, .. }: &Resolved) -> Value {
             Datatype::Bytes => "STRING",
             other => other.name(),
         };
-        let mut tensor =
-            json!({ "name": described.name, "data_type": format!("TYPE_{name}"), "dims": [-1] });
+        let mut tensor = json!({ "name": described.name, "data_type": format!("TYPE_{name}"), "dims": described.shape() });
         if described.is_optional {
             tensor["optional"] = true.into();
         }
@@ -180,8 +179,14 @@ pub(super) fn tf_metadata(Resolved { host, servable, .. }: &Resolved) -> Value {
         inputs.insert(input.name.clone(), described);
     }
     let mut outputs = serde_json::Map::new();
-    for Output { name, .. } in output_names(servable).into_iter().filter(|o| o.by_default) {
-        let described = json!({ "dtype": "DT_FLOAT", "tensor_shape": shape(1), "name": name });
+    for output in output_names(servable).into_iter().filter(|output| output.by_default) {
+        let Output { name, classes, .. } = output;
+        let mut shape = shape(1);
+        if !classes.is_empty() {
+            let size = json!({ "size": classes.len().to_string(), "name": "" });
+            shape["dim"].as_array_mut().into_iter().for_each(|dims| dims.push(size.clone()));
+        }
+        let described = json!({ "dtype": "DT_FLOAT", "tensor_shape": shape, "name": name });
         outputs.insert(name, described);
     }
     json!({

@@ -207,6 +207,10 @@ fn add_scoring(document: &mut Value, calls: &[Call], model: &str, open: &OpenVer
         if verb == ":classify" && current.is_some_and(|servable| !servable.has_probabilities()) {
             continue;
         }
+        let has_classes = current.is_some_and(|servable| servable.classes().is_some());
+        if has_classes && (verb == ":regress" || verb == ":rank") {
+            continue;
+        }
         if verb == ":retrieve" && current.is_some_and(|s| s.retrievable().is_none()) {
             continue;
         }

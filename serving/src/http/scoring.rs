@@ -230,6 +230,14 @@ fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Step<Reply>> {
                 .to_owned(),
         ));
     }
+    let classes = scored.servable().classes();
+    if classes.is_some() && matches!(verb, Verb::Regress | Verb::Rank) {
+        return Err(ServeError::Malformed(
+            "the model has a probability for each class and no single score; use `:classify` or \
+             `:predict`"
+                .to_owned(),
+        ));
+    }
     let parsed = scored.time(Stage::Parse, || {
         let mut parsed = rows::parse(form, body, scored.limits())?;
         parsed.fit(scored.servable().encoder())?;
@@ -239,8 +247,10 @@ fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Step<Reply>> {
     let (rows, columns) = (parsed.rows, parsed.columns);
     let request = RowsRequest { rows, columns, outputs: Vec::new(), id: None };
     scored.score_then(request, move |scored, answer| {
-        let bytes =
-            scored.time(Stage::Write, || write_answer(verb, &answer, is_columnar, top_k))?;
+        let bytes = scored.time(Stage::Write, || {
+            let classes = classes.as_deref();
+            write_answer(verb, (&answer, classes), is_columnar, top_k)
+        })?;
         Ok(Reply { bytes, header_length: None })
     })
 }
@@ -256,16 +266,17 @@ fn retrieve_items(scored: &Scored, body: &[u8]) -> Result<Reply> {
     Ok(Reply { bytes, header_length: None })
 }
 
-/// Writes the JSON of an answer in the form of its verb.
+/// Writes the JSON of an answer in the form of its verb. The answer comes with the names of the
+/// classes of its label, if it has some.
 fn write_answer(
     verb: Verb,
-    answer: &Answer,
+    (answer, classes): (&Answer, Option<&[String]>),
     is_columnar: bool,
     top_k: Option<usize>,
 ) -> Result<Vec<u8>> {
     match verb {
         Verb::Rank => to_bytes(&RankAnswer::new(answer, top_k)),
-        Verb::Classify => to_bytes(&classify(answer)),
+        Verb::Classify => to_bytes(&classify(answer, classes)),
         Verb::Regress => to_bytes(&regress(answer)),
         _ => to_bytes(&PredictAnswer::new(answer, is_columnar)),
     }

@@ -29,8 +29,17 @@ pub(super) struct Input<'a> {
     pub(super) is_list: bool,
 }
 
+/// Returns the columns of an output in the log: one, or one for each class.
+pub(super) fn score_columns(output: &Output) -> Vec<String> {
+    let name = score_column(output);
+    match &output.classes[..] {
+        [] => vec![name],
+        classes => classes.iter().map(|class| format!("{name}/{class}")).collect(),
+    }
+}
+
 /// Returns the column of a score in the log, by the name of the output.
-pub(super) fn score_column(output: &Output) -> String {
+fn score_column(output: &Output) -> String {
     let (kind, task) = match output.name.split_once('/') {
         Some((kind, task)) => (kind, Some(task)),
         None => (output.name.as_str(), None),
@@ -141,7 +150,8 @@ fn check_schema(
     let is_read = |name: &str| {
         inputs.contains_key(name) || labels.clone().chain(event_time).any(|known| known == name)
     };
-    let own = outputs.iter().map(score_column).chain([ROW, MODEL, VERSION].map(str::to_owned));
+    let own =
+        outputs.iter().flat_map(score_columns).chain([ROW, MODEL, VERSION].map(str::to_owned));
     for name in own {
         if is_read(&name) {
             return Err(format!(

@@ -12,7 +12,7 @@ use zillion_feature::{Encoder, LabelKind, RawColumns, RawValue, RawValues, TimeU
 use zillion_registry::VersionId;
 
 use super::bounded::Bounded;
-use super::inputs::{self, Input, MODEL, ROW, VERSION, is_id_input, score_column};
+use super::inputs::{self, Input, MODEL, ROW, VERSION, is_id_input, score_columns};
 use super::settings::ModelLogSettings;
 use crate::score::Output;
 
@@ -120,9 +120,11 @@ fn lay_out<'a>(
     put_fixed(&mut fixed, VERSION, &served.version.0)?;
     parts.insert(0, Part::Fixed(fixed.into_bytes()));
     for output in served.outputs {
-        let Some(logits) = served.logits.get(output.task) else { continue };
-        let (key, predicts) = (key(&score_column(output))?, output.predicts);
-        parts.push(Part::Score { key, logits, predicts });
+        for (column, name) in score_columns(output).into_iter().enumerate() {
+            let Some(logits) = served.logits.get(output.task + column) else { continue };
+            let (key, predicts) = (key(&name)?, output.predicts);
+            parts.push(Part::Score { key, logits, predicts });
+        }
     }
     Ok(parts)
 }

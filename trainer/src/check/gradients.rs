@@ -23,6 +23,7 @@ use zillion_reader::{BatchOrder, Dataset};
 
 use crate::error::{Error, Result};
 use crate::graph_inputs::find_output;
+use crate::groups::number_groups;
 use crate::job::Job;
 
 /// The largest relative error that the rounding of 32-bit numbers can cause.
@@ -85,6 +86,9 @@ pub fn gradients(job: &Job, rows: usize, workers: &Arc<Workers>) -> Result<Gradi
         let statistics = zillion_reader::statistics(&dataset, workers)?;
         dataset = dataset.with_statistics(statistics);
     }
+    if job.compares_groups() {
+        dataset = dataset.with_whole_groups();
+    }
     let order = BatchOrder {
         seed: job.seed,
         shuffle: job.data.shuffle,
@@ -96,7 +100,13 @@ pub fn gradients(job: &Job, rows: usize, workers: &Arc<Workers>) -> Result<Gradi
         let problem = "the training data has no rows; check `data.train`".to_owned();
         return Err(Error::Unsupported(problem));
     };
-    let (batch, _) = first?;
+    let (mut batch, _) = first?;
+    if job.compares_groups() {
+        // The training graph reads the numbers of groups as a numeric column after the features.
+        let mut numbers = Vec::new();
+        number_groups(&batch, &mut numbers);
+        batch.numeric.push(numbers);
+    }
     let plan = LookupPlan::build(&batch, &job.schema, &mut PlanScratch::default());
 
     let graph = job.graph(Mode::Train)?;

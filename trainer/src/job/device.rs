@@ -167,6 +167,11 @@ impl Job {
                 "`train.fake_quantize` rounds factors of products, which processors do".to_owned(),
             );
         }
+        if self.compares_groups() {
+            return Some(
+                "`train.loss` compares the rows of groups, which processors do".to_owned(),
+            );
+        }
         self.ps.as_ref().and_then(|_| self.problem_of_borrowed_rows())
     }
 

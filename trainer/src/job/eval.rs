@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
 use zillion_feature::{FeatureKind, FeatureSpec, LabelKind, RawType};
 use zillion_nn::optim::PlateauMetric;
-use zillion_nn::zoo::{ModelSpec, TwoTowerSpec};
+use zillion_nn::zoo::{LossSpec, ModelSpec, TwoTowerSpec};
 
 use super::Job;
 use crate::error::Result;
@@ -32,6 +32,9 @@ pub struct EvalConfig {
     /// The values of k for which `recall@k` is measured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recall_at: Vec<u32>,
+    /// The values of k for which `mrr@k` is measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mrr_at: Vec<u32>,
     /// The features whose values have figures of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<String>,
@@ -79,8 +82,12 @@ impl Job {
     /// Checks the settings of `[eval]` that depend on other settings.
     pub(super) fn check_eval(&self) -> Result<()> {
         let eval = &self.eval;
-        for (key, cutoffs) in [("eval.ndcg_at", &eval.ndcg_at), ("eval.recall_at", &eval.recall_at)]
-        {
+        let cutoffs = [
+            ("eval.ndcg_at", &eval.ndcg_at),
+            ("eval.recall_at", &eval.recall_at),
+            ("eval.mrr_at", &eval.mrr_at),
+        ];
+        for (key, cutoffs) in cutoffs {
             if cutoffs.contains(&0) {
                 return Err(ConfigError::at(key, "must be at least 1, found 0").into());
             }
@@ -94,12 +101,13 @@ impl Job {
         let of_rows = [
             ("eval.ndcg_at", !eval.ndcg_at.is_empty() && eval.candidates.is_none()),
             ("eval.recall_at", !eval.recall_at.is_empty() && eval.candidates.is_none()),
+            ("eval.mrr_at", !eval.mrr_at.is_empty() && eval.candidates.is_none()),
             ("eval.segments", !eval.segments.is_empty()),
         ];
         for (key, is_set) in of_rows {
             if is_set && !has_binary && !self.schema.labels.is_empty() {
-                let message = "needs a label of 0 and 1, but all labels are numbers; remove the \
-                               key, or set `kind = \"binary\"` of a label";
+                let message = "needs a label of 0 and 1, but the labels are numbers or classes; \
+                               remove the key, or set `kind = \"binary\"` of a label";
                 return Err(ConfigError::at(key, message).into());
             }
         }
@@ -156,15 +164,31 @@ impl Job {
     /// Checks that the metric of the schedule fits the kind of the label.
     fn check_metric(&self) -> Result<()> {
         let Some(plateau) = &self.train.plateau else { return Ok(()) };
-        let is_of_numbers = matches!(plateau.metric, PlateauMetric::Rmse | PlateauMetric::Mae);
+        use PlateauMetric::{Accuracy, Auc, Logloss, Mae, PrAuc, Rmse};
         let Some(kind) = self.judged_kind() else { return Ok(()) };
-        if kind.is_binary() != is_of_numbers {
+        let metric = plateau.metric;
+        let (label, fits, is_fit) = match kind {
+            LabelKind::Binary => {
+                let is_fit = !matches!(metric, Rmse | Mae | Accuracy);
+                ("0 or 1", "\"auc\" or \"logloss\"", is_fit)
+            }
+            LabelKind::Number | LabelKind::Count => {
+                ("a number", "\"rmse\" or \"mae\"", matches!(metric, Rmse | Mae))
+            }
+            LabelKind::Class => {
+                let is_of_one_class = plateau.task.is_some();
+                let is_fit = match metric {
+                    Auc | Logloss => true,
+                    Accuracy => !is_of_one_class,
+                    PrAuc => is_of_one_class,
+                    _ => false,
+                };
+                ("one of several classes", "\"auc\", \"logloss\" or \"accuracy\"", is_fit)
+            }
+        };
+        if is_fit {
             return Ok(());
         }
-        let (label, fits) = match kind.is_binary() {
-            true => ("0 or 1", "\"auc\" or \"logloss\""),
-            false => ("a number", "\"rmse\" or \"mae\""),
-        };
         let message = format!("is {}, but the label is {label}; set it to {fits}", plateau.metric);
         Err(ConfigError::at("train.plateau.metric", message).into())
     }
@@ -182,9 +206,18 @@ impl Job {
         match &self.train.plateau {
             Some(plateau) => plateau.metric,
             None if self.schema.labels.is_empty() => self.eval.first_metric().unwrap_or_default(),
-            None if self.judged_kind().is_some_and(|kind| !kind.is_binary()) => PlateauMetric::Rmse,
+            None if self.judged_kind().is_some_and(LabelKind::is_number) => PlateauMetric::Rmse,
+            // Scores of different groups were never compared.
+            None if self.first_loss().is_some_and(|loss| loss.compares_groups()) => {
+                PlateauMetric::Gauc
+            }
             None => PlateauMetric::default(),
         }
+    }
+
+    /// Returns the loss of the first label.
+    fn first_loss(&self) -> Option<LossSpec> {
+        self.schema.labels.first().map(|label| self.loss_of(&label.name))
     }
 
     /// Returns the position of a retrieval model's item feature in the schema.

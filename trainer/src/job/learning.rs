@@ -204,6 +204,9 @@ impl Job {
                 );
                 return Err(ConfigError::at(&path(label), &message).into());
             }
+            if loss.compares_groups() {
+                self.check_groups(&path(label))?;
+            }
         }
         Ok(())
     }
@@ -223,6 +226,10 @@ impl Job {
             ModelSpec::TwoTower(_) => return needs("a two_tower learns which items were chosen"),
             ModelSpec::Esmm(_) => return needs("esmm learns a click and a conversion"),
             _ => {}
+        }
+        if label.kind == LabelKind::Class {
+            // A model refuses what it cannot learn, and names the models that can.
+            self.graph(Mode::Infer)?;
         }
         if !self.streams.is_empty() {
             return needs("validation over streams compares probabilities");
@@ -357,6 +364,7 @@ fn name_of_kind(kind: LabelKind) -> &'static str {
         LabelKind::Binary => "binary",
         LabelKind::Number => "number",
         LabelKind::Count => "count",
+        LabelKind::Class => "class",
     }
 }
 

@@ -20,6 +20,7 @@ use zillion_rows::{
 
 use super::pinned;
 use crate::error::{Error, Result};
+use crate::graph_inputs::linear_weights;
 
 const EVERY_TABLE: &str = "*";
 
@@ -167,7 +168,7 @@ pub(super) fn resolve(
                 config.pinned.extend(pinned::read(schema, index, &data, &file)?);
             }
             pinned::check(schema, index, &config.pinned)?;
-            let spec = config.spec(name, needs, seed(name));
+            let spec = config.spec(name, needs, linear_weights(schema), seed(name));
             spec.validate()?;
             if spec.eviction_needs_limit() && spec.most_rows().is_none() && !is_shared {
                 let message = "evicts rows only at a limit, and the table has no limit; set `max_rows` or \
@@ -208,7 +209,7 @@ fn table_at(value: Option<&Value>, path: &str) -> Result<Table> {
 }
 
 impl TableConfig {
-    fn spec(self, name: &str, needs: Needs, seed: u64) -> TableSpec {
+    fn spec(self, name: &str, needs: Needs, linear_weights: usize, seed: u64) -> TableSpec {
         let segment = |name: &str, dim| SegmentSpec {
             l2: self.l2,
             l2_scope: self.l2_scope,
@@ -222,7 +223,7 @@ impl TableConfig {
         }
         if needs.linear {
             let own = self.linear.clone().unwrap_or_default();
-            let shared = segment("linear", 1);
+            let shared = segment("linear", linear_weights);
             segments.push(SegmentSpec {
                 initializer: own.initializer.unwrap_or(shared.initializer),
                 optimizer: own.optimizer.unwrap_or(shared.optimizer),
@@ -307,7 +308,7 @@ mod tests {
         let section = toml::from_str::<Table>(text).unwrap();
         let config: TableConfig =
             from_value(&Value::Table(section), "tables.user").map_err(|e| e.to_string())?;
-        let spec = config.spec("user", NEEDS, 1);
+        let spec = config.spec("user", NEEDS, 1, 1);
         spec.validate().map_err(|e| e.to_string())?;
         Ok(spec)
     }
@@ -335,7 +336,7 @@ mod tests {
         let again = printed.get("user").unwrap().to_string();
         let Value::Table(section) = printed.get("user").unwrap().clone() else { panic!("{again}") };
         let config: TableConfig = from_value(&Value::Table(section), "tables.user").unwrap();
-        assert_eq!(config.spec("user", NEEDS, 1), spec);
+        assert_eq!(config.spec("user", NEEDS, 1, 1), spec);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct InspectedStep<'a> {
     pub batch: &'a Batch,
     /// The log odds of the first label before the step, one for each row.
     pub logits: &'a [f32],
+    /// The scores of each task before the step. Those of the first task are the log odds above.
+    pub scores: &'a [&'a [f32]],
     /// The norm of the gradient of the dense parameters, including their regulariser; 0 if
     /// [`InspectOptions::steps`] is not set.
     pub dense_norm: f64,

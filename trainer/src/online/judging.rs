@@ -150,7 +150,7 @@ impl Judging {
     pub(crate) fn open(job: &Job, state: Option<JudgingState>) -> Result<Option<Self>> {
         let Some(label) = job.tasks().first().and_then(|task| match task.label {
             TaskLabel::Own { label } => Some(label),
-            TaskLabel::Both { .. } | TaskLabel::Given { .. } => None,
+            TaskLabel::Both { .. } | TaskLabel::Given { .. } | TaskLabel::Class { .. } => None,
         }) else {
             return Ok(None);
         };

@@ -46,6 +46,7 @@ impl Data {
             Some(train) if !job.streams.is_empty() => (Some(train), Vec::new()),
             Some(train) => {
                 let train = train.thinned(&job.data, job.seed)?;
+                let train = if job.compares_groups() { train.with_whole_groups() } else { train };
                 let files = training_files(job, &train)?;
                 (Some(train), files)
             }

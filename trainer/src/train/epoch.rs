@@ -58,7 +58,7 @@ impl Run {
         let epoch = self.position.cursor.epoch;
         let mut batches = self.open_batches()?;
         let epoch_rows = self.data.train()?.rows().or(self.data.epoch_rows);
-        let mut window = Window::new(epoch_rows, self.position.cursor, self.job.tasks());
+        let mut window = Window::new(epoch_rows, self.position.cursor, &self.job);
         let is_stopped = match (self.is_joint(), self.is_apart()) {
             (_, true) => self.train_apart(&mut batches, &mut window, observer)?,
             (true, _) => self.train_groups(&mut batches, &mut window, observer)?,
@@ -167,7 +167,13 @@ impl Run {
             false => Pipeline::new(batches, schema, with),
         };
         let decoded_before = self.timing.seconds.decode_and_plan;
-        Ok(EpochBatches { pipeline, window: VecDeque::new(), told: 0, announced: 0, decoded_before })
+        Ok(EpochBatches {
+            pipeline,
+            window: VecDeque::new(),
+            told: 0,
+            announced: 0,
+            decoded_before,
+        })
     }
 
     /// Waits for the next batch. Returns `None` at the end of the epoch.

@@ -78,7 +78,8 @@ impl Model {
         let scorer = Scorer::new(&infer, settings, options.workers.clone())?;
         let towers = Towers::new(job, &infer, settings, &options.workers)?;
         let item_column = job.item_column().filter(|_| zoo::reads_log_frequency(&job.model));
-        let buffers = StepBuffers::new(logits, item_column, Inspection::new(inspect.steps, nodes));
+        let inspection = Inspection::new(inspect.steps, nodes);
+        let buffers = StepBuffers::new(logits, item_column, inspection, job.compares_groups());
         let model = Self {
             executor,
             device,

@@ -157,7 +157,7 @@ impl Run {
         let link = self.output.stream.clone();
         let mut validation = Validation::open(self, link.as_ref())?;
         let feed = FeedThread::start(setup, lock, self.options.stop.clone())?;
-        let mut window = Window::new(None, self.position.cursor, self.job.tasks());
+        let mut window = Window::new(None, self.position.cursor, &self.job);
         let mut report = OnlineReport {
             batches: link.as_ref().map_or(0, |link| link.batches),
             published: validation.as_ref().and_then(Validation::newest_version),

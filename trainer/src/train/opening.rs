@@ -5,8 +5,8 @@ use std::time::Duration;
 use zillion_config::ConfigError;
 use zillion_feature::TableId;
 use zillion_ps::{
-    BorrowingClient, LocalClient, RegisteredServers, RemoteClient, RemoteOptions, SpillOptions, Stop, TableAccess,
-    TableOptions, Token, TrainClient, TrainerPlace, open_etcd,
+    BorrowingClient, LocalClient, RegisteredServers, RemoteClient, RemoteOptions, SpillOptions,
+    Stop, TableAccess, TableOptions, Token, TrainClient, TrainerPlace, open_etcd,
 };
 
 use super::TrainOptions;

@@ -11,7 +11,7 @@
 //! to a twentieth, which training corrects in a few steps.
 
 use zillion_feature::LabelKind;
-use zillion_nn::zoo::{self, LOGITS, ModelSpec, Task, TaskLabel};
+use zillion_nn::zoo::{self, LOGITS, LossSpec, ModelSpec, Task, TaskLabel};
 use zillion_nn::{Mode, ParamId};
 
 use super::Run;
@@ -49,7 +49,7 @@ impl Sum {
         let row = self.weights / self.rows as f64;
         let mean = match kind {
             LabelKind::Number => self.labels / self.weights,
-            LabelKind::Binary | LabelKind::Count => {
+            LabelKind::Binary | LabelKind::Count | LabelKind::Class => {
                 (self.labels + row / 2.0) / (self.weights + row)
             }
         };
@@ -67,7 +67,8 @@ struct Mean {
 /// A task whose output has a bias.
 struct Output {
     task: Task,
-    bias: ParamId,
+    /// The parameter, and the index of its element.
+    bias: (ParamId, usize),
 }
 
 impl Run {
@@ -83,13 +84,14 @@ impl Run {
         }
         let mut outputs = find_outputs(&self.job)?;
         outputs.retain(|output| {
-            let name = &self.model.params.specs()[output.bias.0 as usize].name;
+            let name = &self.model.params.specs()[output.bias.0.0 as usize].name;
             origin.is_none_or(|origin| !origin.has_parameter(name))
         });
         for (output, mean) in outputs.iter().zip(self.find_means(&outputs, observer)?) {
             let Some(Mean { value, rows }) = mean else { continue };
             let score = self.job.score_of_mean(&output.task, value)?;
-            self.model.params.value_mut(output.bias).fill(score as f32);
+            let (bias, element) = output.bias;
+            self.model.params.value_mut(bias)[element] = score as f32;
             let name = &output.task.name;
             let source = rows.map_or_else(|| "in the job".to_owned(), |n| format!("in {n} rows"));
             observer.note(&format!(
@@ -142,7 +144,12 @@ fn find_outputs(job: &Job) -> Result<Vec<Output>> {
     for (index, task) in job.tasks().into_iter().enumerate() {
         let score = find_output(&graph, &task.output(LOGITS, index))?;
         let bias = zoo::find_output_bias(&graph, score);
-        if let Some(bias) = bias.filter(|&bias| outputs.iter().all(|other| other.bias != bias)) {
+        // A loss that compares scores with each other does not move such a bias.
+        let is_compared = job.loss_of_task(&task).compares_groups();
+        if let Some(bias) = bias
+            .filter(|_| !is_compared)
+            .filter(|&bias| outputs.iter().all(|other| other.bias != bias))
+        {
             outputs.push(Output { task, bias });
         }
     }
@@ -154,7 +161,7 @@ impl Job {
     fn given_mean(&self, label: TaskLabel) -> Option<f64> {
         let mean = |label: usize| self.schema.labels[label].mean;
         match label {
-            TaskLabel::Own { label } => mean(label),
+            TaskLabel::Own { label } | TaskLabel::Class { label, .. } => mean(label),
             TaskLabel::Both { second, .. } => mean(second),
             // The second label is 1 only in rows whose first label is 1.
             TaskLabel::Given { first, second } => {
@@ -163,11 +170,16 @@ impl Job {
         }
     }
 
+    /// Returns the loss of a task.
+    fn loss_of_task(&self, task: &Task) -> LossSpec {
+        let label = self.schema.labels.get(task.label.of());
+        label.map(|label| self.loss_of(&label.name)).unwrap_or_default()
+    }
+
     /// Returns the score that stands for the mean of a task's label in training, which may leave
     /// out a share of the rows with label 0.
     fn score_of_mean(&self, task: &Task, mean: f64) -> Result<f64> {
-        let label = task.label.of();
-        let score = self.loss_of(&self.schema.labels[label].name).score_of_mean(mean);
+        let score = self.loss_of_task(task).score_of_mean(mean);
         let is_thinned =
             |&(thinned, _): &(usize, f64)| task.label == TaskLabel::Own { label: thinned };
         let thinned = self.data.negatives(&self.schema)?.filter(is_thinned);

@@ -25,6 +25,7 @@ use crate::checkpoint::TableTime;
 use crate::error::{Error, Result};
 use crate::evaluate;
 use crate::fetch::{self, RequestedNode};
+use crate::groups::number_groups;
 use crate::observer::{InspectedStep, Observer};
 use crate::pipeline::Planned;
 use crate::profile::Stage;
@@ -48,6 +49,8 @@ pub(super) struct StepBuffers {
     logits: Vec<NodeId>,
     /// The logarithm of the frequency of each row's item in the training data.
     pub(super) log_frequency: Vec<f32>,
+    /// The number of each row's group, if the loss compares the rows of groups.
+    group_numbers: Option<Vec<f32>>,
     /// The sparse column of the items, if the model reads their frequencies.
     pub(super) item_column: Option<usize>,
     /// The values that the observer requests.
@@ -66,8 +69,10 @@ impl StepBuffers {
         logits: Vec<NodeId>,
         item_column: Option<usize>,
         inspection: Inspection,
+        compares_groups: bool,
     ) -> Self {
-        Self { logits, item_column, inspection, ..Self::default() }
+        let group_numbers = compares_groups.then(Vec::new);
+        Self { logits, item_column, inspection, group_numbers, ..Self::default() }
     }
 }
 
@@ -143,7 +148,9 @@ impl Run {
         statistics: Option<&mut Vec<f32>>,
     ) -> Result<f64> {
         let Self { job, options, data, model, buffers, position, .. } = self;
-        let StepBuffers { rows, grads, accumulated, log_frequency, item_column, .. } = buffers;
+        let StepBuffers {
+            rows, grads, accumulated, log_frequency, item_column, group_numbers, ..
+        } = buffers;
         let mut inputs = Inputs::new(&planned.batch, &planned.plan, rows, true);
         if let Some(column) = *item_column {
             match &data.frequencies {
@@ -153,6 +160,10 @@ impl Run {
                 None => fill_log_counts(&planned.plan, column, rows, log_frequency),
             }
             inputs.numeric.push(log_frequency);
+        }
+        if let Some(numbers) = group_numbers {
+            number_groups(&planned.batch, numbers);
+            inputs.numeric.push(numbers);
         }
         let batch = accumulated.batches() + options.trainer.index as u64;
         let seed = StepSeed { seed: seed_of_batch(job.seed, batch), step: position.step + 1 };
@@ -310,6 +321,7 @@ impl Run {
         if !steps && nodes.is_empty() {
             return;
         }
+        let scores = self.batch_logits();
         observer.inspect(&InspectedStep {
             step,
             epoch: planned.cursor.epoch,
@@ -317,7 +329,8 @@ impl Run {
             loss,
             schema: &self.job.schema,
             batch: &planned.batch,
-            logits: self.batch_logits().first().copied().unwrap_or_default(),
+            logits: scores.first().copied().unwrap_or_default(),
+            scores: &scores,
             dense_norm: *dense_norm,
             table_norms,
             fetched: &fetch::fetch_values(nodes, |id| self.model.executor.output(id)),

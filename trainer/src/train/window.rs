@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use zillion_feature::{Batch, Cursor};
-use zillion_nn::zoo::Task;
 
+use crate::job::Job;
 use crate::observer::StepReport;
 use crate::recent_auc::RecentTasks;
 
@@ -31,14 +31,14 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn new(epoch_rows: Option<u64>, cursor: Cursor, tasks: Vec<Task>) -> Self {
+    pub(super) fn new(epoch_rows: Option<u64>, cursor: Cursor, job: &Job) -> Self {
         Self {
             epoch_rows,
             position: cursor.row,
             began: Instant::now(),
             rows: 0,
             loss_sum: 0.0,
-            recent: RecentTasks::new(tasks),
+            recent: RecentTasks::new(job),
         }
     }
 

@@ -98,6 +98,16 @@ impl<W: Write> ScoreLines<W> {
             let (score, prediction) = names_of(kind);
             format!(r#""{score}":{z},"{prediction}":{}"#, json_number(kind.predict_exactly(z)))
         };
+        if tasks[0].1 == LabelKind::Class {
+            write!(out, r#","probabilities":{{"#)?;
+            for (index, ((task, kind), &z)) in tasks.iter().zip(logits).enumerate() {
+                let comma = if index == 0 { "" } else { "," };
+                let class = serde_json::to_string(class_of(task))?;
+                write!(out, "{comma}{class}:{}", json_number(kind.predict_exactly(z)))?;
+            }
+            let best = best_class(logits).map(|best| class_of(&tasks[best].0));
+            return writeln!(out, r#"}},"class":{}}}"#, serde_json::to_string(&best)?);
+        }
         write!(out, ",{}", figures(logits[0], tasks[0].1))?;
         if tasks.len() > 1 {
             for (index, ((task, kind), &z)) in tasks.iter().zip(logits).enumerate() {
@@ -127,6 +137,9 @@ impl<W: Write> ScoreLines<W> {
         self.begin_row()?;
         match (self.json, self.tasks.first()) {
             (true, None) => writeln!(self.out, r#","score":null}}"#),
+            (true, Some((_, LabelKind::Class))) => {
+                writeln!(self.out, r#","probabilities":null,"class":null}}"#)
+            }
             (true, Some((_, kind))) => {
                 let (score, prediction) = names_of(*kind);
                 writeln!(self.out, r#","{score}":null,"{prediction}":null}}"#)
@@ -136,9 +149,23 @@ impl<W: Write> ScoreLines<W> {
     }
 }
 
+/// Returns the name of a class without the name of its label.
+fn class_of(task: &str) -> &str {
+    task.split_once('=').map_or(task, |(_, class)| class)
+}
+
+/// Returns the index of the largest score, the first of equal ones.
+fn best_class(scores: &[f32]) -> Option<usize> {
+    (0..scores.len()).rev().max_by(|&a, &b| scores[a].total_cmp(&scores[b]))
+}
+
 /// Returns the names of a score and of its prediction in a JSON object.
 fn names_of(kind: LabelKind) -> (&'static str, &'static str) {
-    if kind.is_binary() { ("logit", "probability") } else { ("score", "prediction") }
+    match kind {
+        LabelKind::Binary => ("logit", "probability"),
+        LabelKind::Class => ("log_probability", "probability"),
+        LabelKind::Number | LabelKind::Count => ("score", "prediction"),
+    }
 }
 
 /// Returns a number in JSON, which has no form for a number that is not finite.
@@ -151,7 +178,12 @@ mod tests {
     use super::*;
 
     fn lines(json: bool, tasks: &[&str], logits: &[&[f32]], rejected: &[u64]) -> String {
-        let kinds = [("sales", LabelKind::Count), ("price", LabelKind::Number)];
+        let kinds = [
+            ("sales", LabelKind::Count),
+            ("price", LabelKind::Number),
+            ("t=a", LabelKind::Class),
+            ("t=b", LabelKind::Class),
+        ];
         let kind = |task: &str| kinds.iter().find(|(name, _)| *name == task).map(|(_, kind)| *kind);
         let tasks = tasks.iter().map(|&task| (task.to_owned(), kind(task).unwrap_or_default()));
         let tasks = tasks.collect();
@@ -169,6 +201,15 @@ mod tests {
         assert_eq!(
             lines(false, &["sales", "price"], &[&[0.0], &[-2.5]], &[]),
             "sales\tprice\n1\t-2.5\n"
+        );
+        let logits: [&[f32]; 2] = [&[0.25f32.ln()], &[0.75f32.ln()]];
+        let text = lines(false, &["t=a", "t=b"], &logits, &[]);
+        assert!(text.starts_with("t=a\tt=b\n0.25") && text.contains("\t0.75"), "{text}");
+        let text = lines(true, &["t=a", "t=b"], &[&[-0.0], &[f32::NEG_INFINITY]], &[0]);
+        assert_eq!(
+            text,
+            "{\"row\":0,\"probabilities\":null,\"class\":null}\n\
+             {\"row\":1,\"probabilities\":{\"a\":1,\"b\":0},\"class\":\"a\"}\n"
         );
         assert_eq!(
             lines(true, &["price"], &[&[2.5]], &[0]),

@@ -181,8 +181,7 @@ impl Finds {
             let numbers: Vec<u64> = (0..keys).map(|i| key(batch * keys + i) % inserted).collect();
             let of_numbers: Vec<u64> = numbers.iter().copied().map(key).collect();
             of_present.push(find(timer.upload(&of_numbers)?));
-            let others: Vec<u64> =
-                (0..keys).map(|i| key(inserted + batch * keys + i)).collect();
+            let others: Vec<u64> = (0..keys).map(|i| key(inserted + batch * keys + i)).collect();
             of_absent.push(find(timer.upload(&others)?));
             present.push(numbers);
         }

@@ -399,7 +399,7 @@ impl<'a> Layer<'a> {
             true => None,
             false => Some(self.b.numeric(&format!("{name}.numbers"), &numbers)?),
         };
-        add_linear(self.b, name, (&format!("{name}.ids"), &weights), numeric, spec.bias)
+        add_linear(self.b, name, (&format!("{name}.ids"), &weights), numeric, spec.bias, 1)
     }
 
     fn numeric(&mut self, spec: &Features) -> Result<NodeId> {

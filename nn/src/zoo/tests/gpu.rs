@@ -129,6 +129,15 @@ fn every_loss_has_the_bits_of_the_cpu() {
 }
 
 #[test]
+fn classes_have_the_bits_of_the_cpu() {
+    for (number, text) in super::classes::models().enumerate() {
+        let batches = [(21, 37), (22, 5)].map(|(seed, rows)| super::classes::batch(seed, rows, 3));
+        let views = batches.iter().map(TestBatch::view);
+        compare(text, &batches[0].model, small(), views, &device(number));
+    }
+}
+
+#[test]
 fn models_of_several_tasks_have_the_bits_of_the_cpu() {
     for (number, text) in SPECS.iter().enumerate() {
         let device = device(number);

@@ -29,7 +29,7 @@ fn encoder_of(job: &str) -> Encoder {
 fn outputs() -> Vec<Output> {
     let output = |name: &str, task, by_default: bool| {
         let (name, predicts) = (name.to_owned(), by_default.then_some(LabelKind::Binary));
-        Output { name, task, predicts, by_default }
+        Output { name, task, predicts, by_default, classes: Vec::new() }
     };
     vec![
         output(PROBABILITIES, 0, true),

@@ -329,7 +329,10 @@ fn one_line_says_which_device_was_chosen_and_why() {
 fn what_a_gpu_does_not_do_is_refused_by_name() {
     let place = Place::new();
     let emulated = DeviceChoice::Emulated(1);
-    let error = place.train("servers", &format!("train.accumulate = 2\n{SERVICE}"), emulated).unwrap_err().to_string();
+    let error = place
+        .train("servers", &format!("train.accumulate = 2\n{SERVICE}"), emulated)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("`[ps]`") && error.contains("set `run.device`"), "{error}");
     assert!(error.contains("`train.accumulate` adds gradients on the host"), "{error}");
     let mut options = TrainOptions::new(1).unwrap();

@@ -54,7 +54,7 @@ impl Run {
                 |label: usize| batch.labels[label].mask.as_ref().is_none_or(|mask| mask[row]);
             let of_task = tasks.iter().position(|task| match task.label {
                 TaskLabel::Own { label } => is_known(label),
-                TaskLabel::Both { .. } | TaskLabel::Given { .. } => false,
+                TaskLabel::Both { .. } | TaskLabel::Given { .. } | TaskLabel::Class { .. } => false,
             });
             let Some(logits) = of_task.and_then(|task| logits.get(task)) else { continue };
             let probability = 1.0 / (1.0 + (-logits[row]).exp());

@@ -8,7 +8,7 @@ use anyhow::Result;
 use zillion_console::exit::usage_error;
 use zillion_datatools::{ColumnProfile, Guessed, Profile, guess, profile};
 use zillion_device::Workers;
-use zillion_feature::{FeatureKind, RawType, Schema};
+use zillion_feature::{Classes, FeatureKind, RawType, Schema};
 use zillion_reader::{ColumnType, DataConfig};
 
 use super::GUESS_ROWS;
@@ -181,7 +181,11 @@ fn job_types(schema: &Schema) -> Result<BTreeMap<String, ColumnType>> {
         if label.values.is_some() {
             continue;
         }
-        let of = if label.at_least.is_some() { ColumnType::Float } else { ColumnType::Label };
+        let of = match (&label.classes, label.kind.is_binary() && label.at_least.is_none()) {
+            (Some(Classes::Texts(_)), _) => ColumnType::Text,
+            (_, true) => ColumnType::Label,
+            _ => ColumnType::Float,
+        };
         add(&label.column, of, format!("label `{}`", label.name))?;
     }
     if let Some(column) = &schema.weight {

@@ -4,8 +4,8 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use zillion_rows::RowDigest;
 use zillion_ps::server::{Server, ServerOptions};
+use zillion_rows::RowDigest;
 
 use super::memory::{PLAIN, write_rows};
 use super::*;
@@ -111,9 +111,7 @@ fn rows_of_servers_have_the_bytes_of_processors() {
         let plain = settings.replace("{output}", &alone);
         place.train(&alone, &plain, DeviceChoice::Cpu).unwrap();
         assert_eq!(digests(&place, &alone), digests(&place, &cpu));
-        for (seed, ahead, mebibytes, shards) in
-            [(1, 1, 7, 1), (2, 4, 8, 3), (FAST, 100, 7, 2)]
-        {
+        for (seed, ahead, mebibytes, shards) in [(1, 1, 7, 1), (2, 4, 8, 3), (FAST, 100, 7, 2)] {
             let output = format!("gpu-{case}-{seed}");
             let settings = format!(
                 "run = {{ ahead = {ahead}, device_memory = '{mebibytes} MiB', shards = {shards} }}\n{}",
@@ -153,9 +151,18 @@ fn jobs_whose_rows_cannot_be_lent_are_refused_by_name() {
     let place = Place::new();
     let servers = Servers::new(&place);
     for (key, settings) in [
-        ("tables.item.admission", "tables.item = { dim = 4, admission = { kind = 'count', at_least = 2 } }"),
-        ("tables.item.eviction", "tables.item = { dim = 4, eviction = { kind = 'unseen', steps = 9 } }"),
-        ("tables.item.max_rows", "tables.item = { dim = 4, max_rows = 1000, eviction = { kind = 'lfu' } }"),
+        (
+            "tables.item.admission",
+            "tables.item = { dim = 4, admission = { kind = 'count', at_least = 2 } }",
+        ),
+        (
+            "tables.item.eviction",
+            "tables.item = { dim = 4, eviction = { kind = 'unseen', steps = 9 } }",
+        ),
+        (
+            "tables.item.max_rows",
+            "tables.item = { dim = 4, max_rows = 1000, eviction = { kind = 'lfu' } }",
+        ),
         ("train.max_table_bytes", "train = { max_table_bytes = '64 MiB' }"),
         ("train.accumulate", "train = { accumulate = 2 }"),
         ("train.wire", "train = { wire = 'bf16' }"),

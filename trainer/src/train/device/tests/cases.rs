@@ -106,6 +106,21 @@ pub(super) const TRAIN: &[Case] = &[
         Equal,
     ),
     case("loss", "train.loss.click = { kind = 'poisson' }\n[labels.click]\nkind = 'count'", Equal),
+    case(
+        "loss",
+        "train.loss.click = { kind = 'softmax' }\n[labels.click]\nclasses = [0, 1]\nkind = 'class'",
+        Equal,
+    ),
+    case(
+        "loss",
+        "train.loss.click = { kind = 'pairwise' }\n[columns]\ngroup = 'user'",
+        Refused("`train.loss` compares the rows of groups"),
+    ),
+    case(
+        "loss",
+        "train.loss.click = { kind = 'listwise' }\n[columns]\ngroup = 'user'",
+        Refused("`train.loss` compares the rows of groups"),
+    ),
     case("output_bias", "train.output_bias = 'zero'", Equal),
     case("lanes tile_rows", "train = { lanes = 3, tile_rows = 5 }", Equal),
     case("passes_off", "train.passes_off = ['all']", Equal),
