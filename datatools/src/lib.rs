@@ -11,6 +11,7 @@ mod keyed;
 mod next_item;
 mod parquet_files;
 mod profile;
+mod recipe;
 mod relation;
 mod sniff;
 mod split;
@@ -24,6 +25,7 @@ pub use next_item::{NextItemFiles, NextItemSpec, next_items};
 pub use profile::{
     Cells, ColumnProfile, Count, Drift, Numbers, Profile, ProfileSpec, Separated, drift, profile,
 };
+pub use recipe::{DraftedModel, Recipe};
 pub use sniff::{Sniffed, sniff};
 pub use split::{SplitBy, SplitFile, SplitSpec, split};
 pub use synthesise::{ClickLog, Drawn, ID_FIELDS, NUMERIC_FIELDS};

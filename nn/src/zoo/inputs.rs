@@ -177,7 +177,7 @@ pub(super) fn add_linear(
         parts.push(b.sum_columns(&format!("{ids}.sum"), weights)?);
     }
     if let Some(numeric) = numeric {
-        parts.push(b.linear_no_bias(&format!("{name}.numeric"), numeric, 1)?);
+        parts.push(b.linear_from_zero(&format!("{name}.numeric"), numeric)?);
     }
     let sum = match parts[..] {
         [ids, numbers] => b.add(&format!("{name}.sum"), ids, numbers)?,

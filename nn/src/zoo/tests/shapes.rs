@@ -92,6 +92,17 @@ fn layers_are_named_for_checkpoints() {
 }
 
 #[test]
+fn weights_of_numbers_in_the_linear_part_begin_at_zero() {
+    for kind in ["lr", "fm", "wide_deep", "deepfm"] {
+        let graph = build(&spec(&format!("kind = '{kind}'")), &inputs(3, 4, 2), Mode::Train);
+        let graph = graph.unwrap();
+        let weight = graph.params.iter().find(|param| param.name == "wide.numeric.weight");
+        let init = weight.map(|param| param.init);
+        assert_eq!(init, Some(ParamInit::Constant { value: 0.0 }), "{kind}");
+    }
+}
+
+#[test]
 fn models_work_with_numbers_alone_or_ids_alone() {
     for kind in ["lr", "dnn", "wide_deep", "dcn", "dcnv2"] {
         build(&spec(&format!("kind = '{kind}'")), &inputs(0, 4, 3), Mode::Train).unwrap();
