@@ -1,6 +1,6 @@
 """Assembles the data sets of drafts.py, each as train.parquet, valid.parquet and test.parquet.
 
-    python3 bench/drafts/sets.py OUT [--data PUBLISHED] [SET ...]
+    python3 bench/drafts/sets.py OUT [SET ...] [--data PUBLISHED]
 
 The sets of examples/ come from PUBLISHED, a folder with `adult`, `criteo_kaggle_10k`, `frappe_x1r` and `ml1m`, each with
 these three files (ml1m with users.parquet and items.parquet as well); sets that are not there are left out, and say so.
