@@ -15,6 +15,7 @@ mod keyed;
 mod next_item;
 mod parquet_files;
 mod profile;
+mod recipe;
 mod relation;
 mod rewrite;
 mod sniff;
@@ -34,6 +35,7 @@ pub use profile::{
     Cells, ColumnProfile, Count, Drift, Numbers, Profile, ProfileSpec, Separated, Times, drift,
     profile,
 };
+pub use recipe::{DraftedModel, Recipe};
 pub use rewrite::{RewrittenFile, RowFiles};
 pub use sniff::{Sniffed, sniff};
 pub use split::{SplitBy, SplitFile, SplitSpec, split};

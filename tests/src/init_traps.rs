@@ -77,6 +77,27 @@ fn whole_numbers_are_ids_unless_their_order_predicts() {
 }
 
 #[test]
+fn large_amounts_that_hardly_repeat_are_no_ids() {
+    let (job, said) = draft("weight,page", &[], |i, _| {
+        let amount = 12_000 + draw(i, 2, 1400) * draw(i, 3, 1100);
+        format!("{amount},{}", draw(i, 4, 1 << 33))
+    });
+    assert_eq!(setting(&job, "weight", "kind"), "numeric", "{said}");
+    assert_eq!(setting(&job, "page", "kind"), "id", "{said}");
+}
+
+#[test]
+fn a_kind_of_model_is_drafted_with_its_rates() {
+    let (job, said) = draft("shop", &["--model", "fm"], |i, _| format!("{}", draw(i, 2, 30)));
+    assert_eq!(job["model"]["kind"].as_str(), Some("fm"), "{said}");
+    assert!(job["model"].get("hidden").is_none() && job["model"].get("dropout").is_none());
+    let (deep, _) = draft("shop", &[], |i, _| format!("{}", draw(i, 2, 30)));
+    assert_eq!(deep["model"]["kind"].as_str(), Some("deepfm"));
+    let rate = |job: &toml::Table| job["tables"]["*"]["optimizer"]["lr"].as_float();
+    assert!(rate(&job) > rate(&deep), "{said}");
+}
+
+#[test]
 fn whole_numbers_with_gaps_are_ids() {
     let (job, said) = draft("item_id", &[], |i, _| match draw(i, 2, 10) {
         0 => String::new(),

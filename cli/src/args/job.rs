@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use zillion_console::parse_dense_type;
 use zillion_console::profile::ProfileArgs;
+use zillion_datatools::DraftedModel;
 use zillion_scorer::DenseType;
 use zillion_trainer::TrainerPlace;
 
@@ -33,6 +34,15 @@ pub(crate) struct InitArgs {
     /// Column of the label, which has the values 0 and 1; absent: the column is guessed
     #[arg(long, value_name = "COLUMN")]
     pub(crate) label: Option<String>,
+    /// Kind of the model, whose rates are drafted with it: lr, fm, dnn, wide_deep, deepfm, dcn,
+    /// dcnv2 or dlrm; absent: the kind is chosen by the features
+    #[arg(long, value_name = "KIND", value_parser = parse_model)]
+    pub(crate) model: Option<DraftedModel>,
+}
+
+fn parse_model(name: &str) -> Result<DraftedModel, String> {
+    let kinds = || DraftedModel::ALL.map(DraftedModel::name).join(", ");
+    DraftedModel::from_name(name).ok_or_else(|| format!("init drafts these kinds: {}", kinds()))
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,8 @@
 //! `zillion init`: writes a job file for a file of rows, which can be run at once. A comment beside
 //! each guess gives its reason.
 
+mod model;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,8 @@ use toml::Value;
 use zillion_console::exit::{refuse, usage_error};
 use zillion_console::{compute_pool, print_line};
 use zillion_datatools::{
-    EventTime, Guess, Guessed, GuessedLabel, SplitBy, SplitFile, SplitSpec, sniff,
+    DraftedModel, EventTime, Guess, Guessed, GuessedLabel, Recipe, SplitBy, SplitFile, SplitSpec,
+    sniff,
 };
 use zillion_feature::RawType;
 use zillion_reader::{ColumnType, DataConfig, Dataset, Header};
@@ -34,7 +37,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
             args.out.display()
         ));
     }
-    let (drafted, mut text, mut job) = draft(&args.data, args.label.as_deref())?;
+    let (drafted, mut text, mut job) = draft(&args.data, args.label.as_deref(), args.model)?;
     drafted.refuse_other_headers()?;
     // The job file that is written must run. The data is therefore opened here in the same way as
     // `train` opens it.
@@ -44,7 +47,8 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
         false => None,
     };
     if let Some((folder, _)) = &split {
-        (_, text, job) = draft(&folder.join("train.parquet"), Some(&drafted.label.name))?;
+        let train = folder.join("train.parquet");
+        (_, text, job) = draft(&train, Some(&drafted.label.name), args.model)?;
         Dataset::open(&job.data, &job.data.files(&job.data.train)?, &job.schema)?;
     }
     drafted.print_notes();
@@ -92,16 +96,20 @@ fn split_data(args: &InitArgs, draft: &Draft) -> Result<(PathBuf, Vec<SplitFile>
 
 /// Returns the job that `init` would write for a file.
 pub(crate) fn draft_job(data: &Path) -> Result<Job> {
-    draft(data, None).map(|(.., job)| job)
+    draft(data, None, None).map(|(.., job)| job)
 }
 
-fn draft(data: &Path, label: Option<&str>) -> Result<(Draft, String, Job)> {
+fn draft(
+    data: &Path,
+    label: Option<&str>,
+    model: Option<DraftedModel>,
+) -> Result<(Draft, String, Job)> {
     let preview = preview(data, GUESS_ROWS, label, &*compute_pool(None)?)?;
     let label = match &preview.guess.label {
         Ok(label) => label.clone(),
         Err(why) => return usage_error(format!("{why}: {}", data.display())),
     };
-    let draft = Draft::new(data, preview, label)?;
+    let draft = Draft::new(data, preview, label, model)?;
     let text = draft.text();
     let value: toml::Table = text
         .parse()
@@ -121,11 +129,17 @@ struct Draft {
     /// The features, each with its name in the job, its column and its guessed meaning.
     features: Vec<(String, String, Guessed)>,
     left: Vec<(String, String)>,
+    model: DraftedModel,
     preview: Preview,
 }
 
 impl Draft {
-    fn new(data: &Path, preview: Preview, label: GuessedLabel) -> Result<Self> {
+    fn new(
+        data: &Path,
+        preview: Preview,
+        label: GuessedLabel,
+        model: Option<DraftedModel>,
+    ) -> Result<Self> {
         let file = data.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let stem = file.split('.').next().unwrap_or_default().to_owned();
         let folder = data.parent().unwrap_or(Path::new("")).to_owned();
@@ -175,7 +189,21 @@ impl Draft {
         } else {
             stem
         };
+        let has_vector = |meaning: &Guessed| {
+            let of_ids = matches!(meaning, Guessed::Id { .. } | Guessed::Ids { .. });
+            of_ids || matches!(meaning, Guessed::Weighted { .. } | Guessed::Time { .. })
+        };
+        let vectors = features.iter().filter(|(_, _, meaning)| has_vector(meaning)).count();
+        let model = model.unwrap_or(DraftedModel::for_vectors(vectors));
+        if vectors == 0 && model.needs_vectors() {
+            return usage_error(format!(
+                "model `{model}` needs a feature with a vector, but every feature of {} is a number; \
+                 choose another model, such as dnn",
+                data.display()
+            ));
+        }
         Ok(Self {
+            model,
             name: feature_name(&name, &mut BTreeSet::new()),
             train: file.clone(),
             valid: sibling(&VALID_NAMES),
@@ -400,36 +428,7 @@ impl Draft {
     }
 
     fn model(&self) -> String {
-        // A step takes about a fiftieth of a small file, so that an epoch has more than a few
-        // steps.
-        let batch = (self.preview.profile.rows / 50).clamp(32, 4096).next_power_of_two().min(4096);
-        let epochs = if self.valid.is_some() { 10 } else { 3 };
-        let plateau = match self.valid {
-            Some(_) => {
-                "plateau = { factor = 0.1, patience = 2 }     # stop when validation gets no better\n"
-            }
-            None => "",
-        };
-        let has_vector = |meaning: &Guessed| {
-            let of_ids = matches!(meaning, Guessed::Id { .. } | Guessed::Ids { .. });
-            of_ids || matches!(meaning, Guessed::Weighted { .. } | Guessed::Time { .. })
-        };
-        let vectors = self.features.iter().filter(|(_, _, meaning)| has_vector(meaning)).count();
-        // Interactions between vectors need at least two vectors, and a wide part needs one.
-        let kind = match vectors {
-            0 => "dnn\"       ",
-            1 => "wide_deep\" ",
-            _ => "deepfm\"    ",
-        };
-        format!(
-            "# One table a feature; [tables.NAME] overrides these for one.\n\
-             [tables.\"*\"]\ndim = 8\ninitializer = {{ kind = \"normal\", std = 0.01 }}\n\
-             optimizer = {{ kind = \"adagrad\", lr = 0.05, initial_accumulator = 0.001 }}\n\n\
-             [model]\nkind = \"{kind}          # lr fm dnn wide_deep deepfm dcn dcnv2 dlrm\n\
-             hidden = [64, 32]\n\n\
-             [train]\nepochs = {epochs}\nbatch_size = {batch}\n\
-             optimizer = {{ kind = \"adam\", lr = 1e-3 }}\n{plateau}"
-        )
+        model::text(&Recipe::new(self.model, self.preview.profile.rows), self.valid.is_some())
     }
 }
 

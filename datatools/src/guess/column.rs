@@ -233,7 +233,12 @@ fn guess_whole(
     if distinct <= FEW {
         return id(format!("only {many} different whole numbers"));
     }
-    let hashes = column.numbers().is_some_and(|n| n.max > 1e6 && n.p50 > n.max / 100.0);
+    // Amounts of a few millions that hardly repeat would be learned by heart as ids. Hashes of 32
+    // or 64 bits lie above them.
+    let may_be_amounts = |max: f64| max < f64::from(1u32 << 31) && 2 * distinct > column.present();
+    let hashes = column
+        .numbers()
+        .is_some_and(|n| n.max > 1e6 && n.p50 > n.max / 100.0 && !may_be_amounts(n.max));
     if hashes {
         return id(format!("{many} different whole numbers, spread like hashes"));
     }

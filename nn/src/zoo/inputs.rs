@@ -222,7 +222,7 @@ pub(super) fn add_linear(
         }
     }
     if let Some(numeric) = numeric {
-        parts.push(b.linear_no_bias(&format!("{name}.numeric"), numeric, scores)?);
+        parts.push(b.linear_from_zero(&format!("{name}.numeric"), numeric, scores)?);
     }
     let sum = match parts[..] {
         [ids, numbers] => b.add(&format!("{name}.sum"), ids, numbers)?,

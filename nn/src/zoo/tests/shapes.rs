@@ -60,6 +60,7 @@ fn linear_layers_begin_as_in_the_benchmarks() {
         for param in &graph.params {
             let constant = matches!(param.init, ParamInit::Constant { .. });
             let expected = param.name.ends_with(".bias")
+                || param.name == "wide.numeric.weight"
                 || param.name.contains(".norm.")
                 || param.name.contains(".prelu.")
                 || param.name.contains(".dice.");
@@ -89,6 +90,17 @@ fn layers_are_named_for_checkpoints() {
             "output.bias",
         ]
     );
+}
+
+#[test]
+fn weights_of_numbers_in_the_linear_part_begin_at_zero() {
+    for kind in ["lr", "fm", "wide_deep", "deepfm"] {
+        let graph = build(&spec(&format!("kind = '{kind}'")), &inputs(3, 4, 2), Mode::Train);
+        let graph = graph.unwrap();
+        let weight = graph.params.iter().find(|param| param.name == "wide.numeric.weight");
+        let init = weight.map(|param| param.init);
+        assert_eq!(init, Some(ParamInit::Constant { value: 0.0 }), "{kind}");
+    }
 }
 
 #[test]

@@ -1,0 +1,46 @@
+//! The text of the model, its tables and its training in a drafted job.
+
+use std::fmt::Write as _;
+
+use zillion_datatools::{DraftedModel, Recipe};
+
+/// Returns the sections `[tables."*"]`, `[model]` and `[train]`. `validates` says whether the job
+/// has validation rows, which decide when the training stops.
+pub(super) fn text(recipe: &Recipe, validates: bool) -> String {
+    let Recipe { model, dim, table_lr, dense_lr, batch_size, .. } = recipe;
+    let mut text = String::from("# One table a feature; [tables.NAME] overrides these for one.\n");
+    let _ = writeln!(text, "[tables.\"*\"]\ndim = {dim}");
+    text.push_str("initializer = { kind = \"normal\", std = 0.01 }\n");
+    let _ = writeln!(
+        text,
+        "# {}\noptimizer = {{ kind = \"adagrad\", lr = {table_lr}, initial_accumulator = 0.001 }}",
+        recipe.table_reason()
+    );
+    let kinds = DraftedModel::ALL.map(DraftedModel::name).join(" ");
+    let _ = writeln!(
+        text,
+        "\n# {kinds}: `zillion init --model KIND` drafts the rates of another kind.\n\
+         [model]\nkind = \"{model}\""
+    );
+    if let Some(deep) = &recipe.deep {
+        let _ = writeln!(text, "hidden = {:?}", deep.hidden);
+        if deep.dropout > 0.0 {
+            let _ = writeln!(text, "dropout = {}  # {}", deep.dropout, Recipe::DROPOUT_REASON);
+        }
+    }
+    let epochs = recipe.epochs(validates);
+    let most = if validates { "at most: the validation ends the training" } else { Recipe::BLIND };
+    let _ = writeln!(text, "\n[train]\nepochs = {epochs}  # {most}");
+    let _ = writeln!(text, "batch_size = {batch_size}  # {}", Recipe::BATCH_REASON);
+    let _ = writeln!(text, "optimizer = {{ kind = \"adam\", lr = {dense_lr} }}");
+    if validates {
+        let _ = writeln!(
+            text,
+            "# If the validation AUC gets no better, the rates fall to {} of what they were; {} misses \
+             in a row\n# stop the training, and the best epoch is tested.\n\
+             plateau = {{ factor = {}, patience = {} }}",
+            recipe.factor, recipe.patience, recipe.factor, recipe.patience
+        );
+    }
+    text
+}

@@ -1,0 +1,187 @@
+//! The settings with which a first model learns, by its kind and by the size of the data.
+//!
+//! A first job is trained as it is drafted, so its rates must suit the data without a search. The
+//! numbers were measured on the sets of `bench/drafts`; docs/design/training.md has the reasons.
+
+use std::fmt;
+
+/// The kinds of models that can be drafted from one file of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DraftedModel {
+    /// Logistic regression.
+    Lr,
+    /// A factorisation machine.
+    Fm,
+    /// A multilayer perceptron over vectors and numbers.
+    Dnn,
+    /// A linear part beside a multilayer perceptron.
+    WideDeep,
+    /// A factorisation machine beside a multilayer perceptron.
+    DeepFm,
+    /// A deep & cross network with vector crosses.
+    Dcn,
+    /// A deep & cross network with matrix crosses.
+    DcnV2,
+    /// Two multilayer perceptrons with dot products of vectors between them.
+    Dlrm,
+}
+
+impl DraftedModel {
+    /// The kinds, in the order of the documents.
+    pub const ALL: [Self; 8] = [
+        Self::Lr,
+        Self::Fm,
+        Self::Dnn,
+        Self::WideDeep,
+        Self::DeepFm,
+        Self::Dcn,
+        Self::DcnV2,
+        Self::Dlrm,
+    ];
+
+    /// Returns the name of the kind in a job.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lr => "lr",
+            Self::Fm => "fm",
+            Self::Dnn => "dnn",
+            Self::WideDeep => "wide_deep",
+            Self::DeepFm => "deepfm",
+            Self::Dcn => "dcn",
+            Self::DcnV2 => "dcnv2",
+            Self::Dlrm => "dlrm",
+        }
+    }
+
+    /// Returns the kind that suits a number of features with vectors.
+    pub fn for_vectors(vectors: usize) -> Self {
+        // Interactions between vectors need at least two vectors, and a wide part needs one.
+        match vectors {
+            0 => Self::Dnn,
+            1 => Self::WideDeep,
+            _ => Self::DeepFm,
+        }
+    }
+
+    /// Returns whether the model has hidden layers.
+    pub fn is_deep(self) -> bool {
+        !matches!(self, Self::Lr | Self::Fm)
+    }
+}
+
+impl fmt::Display for DraftedModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl DraftedModel {
+    /// Returns the kind with this name in a job, or `None` if no such kind can be drafted.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Returns whether the model pairs vectors, so that numbers alone are not enough.
+    pub fn needs_vectors(self) -> bool {
+        matches!(self, Self::Fm | Self::DeepFm | Self::Dlrm)
+    }
+}
+
+/// The settings of a drafted model and of its training.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recipe {
+    /// The kind of the model.
+    pub model: DraftedModel,
+    /// The number of floats of each vector.
+    pub dim: usize,
+    /// The learning rate of the tables, which learn by Adagrad.
+    pub table_lr: f64,
+    /// The settings of the hidden layers, or `None` if the model has none.
+    pub deep: Option<DeepRecipe>,
+    /// The learning rate of the dense parameters, which learn by Adam.
+    pub dense_lr: f64,
+    /// The number of rows in a batch.
+    pub batch_size: u64,
+    /// The factor of all rates after an epoch that the validation finds no better.
+    pub factor: f64,
+    /// The number of such epochs in a row that end the training.
+    pub patience: u32,
+}
+
+/// The settings of hidden layers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeepRecipe {
+    /// The units of the layers.
+    pub hidden: Vec<usize>,
+    /// The share of units that are dropped in training.
+    pub dropout: f64,
+}
+
+impl Recipe {
+    /// The reason for the dropout.
+    pub const DROPOUT_REASON: &str = "without it, small data is learned by heart in a few epochs";
+    /// The reason for the size of a batch.
+    pub const BATCH_REASON: &str = "a hundredth of the rows, from 32 to 4096";
+    /// The reason for the number of epochs without validation rows.
+    pub const BLIND: &str = "few, because no validation would end the training";
+
+    /// Returns the settings for a kind of model and a number of training rows. For files that are
+    /// longer than what was examined, `rows` may be the number of examined rows.
+    pub fn new(model: DraftedModel, rows: u64) -> Self {
+        let deep = DeepRecipe { hidden: vec![64, 32], dropout: 0.3 };
+        Self {
+            model,
+            dim: 8,
+            table_lr: if model.is_deep() { 0.01 } else { 0.05 },
+            deep: model.is_deep().then_some(deep),
+            dense_lr: if model.is_deep() { 0.001 } else { 0.01 },
+            batch_size: (rows / 100).clamp(32, 4096).next_power_of_two().min(4096),
+            factor: 0.3,
+            patience: 2,
+        }
+    }
+
+    /// Returns the number of epochs. `validates` says whether the job has validation rows.
+    pub fn epochs(&self, validates: bool) -> u32 {
+        if validates { 30 } else { 5 }
+    }
+
+    /// Returns the reason for the learning rate of the tables, as one line.
+    pub fn table_reason(&self) -> &'static str {
+        match self.model.is_deep() {
+            true => "Beside hidden layers, faster tables learn rare ids by heart.",
+            false => {
+                "Only the tables learn ids here, so they learn faster than beside hidden layers."
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_a_hundredth_of_the_rows_within_bounds() {
+        for (rows, batch) in [(1, 32), (3_000, 32), (30_000, 512), (200_000, 2048), (1 << 30, 4096)]
+        {
+            assert_eq!(Recipe::new(DraftedModel::DeepFm, rows).batch_size, batch, "{rows}");
+        }
+    }
+
+    #[test]
+    fn models_without_hidden_layers_have_no_settings_of_them_and_faster_rates() {
+        let [shallow, deep] = [DraftedModel::Fm, DraftedModel::Dnn].map(|m| Recipe::new(m, 50_000));
+        assert_eq!(shallow.deep, None);
+        assert!(deep.deep.is_some());
+        assert!(shallow.table_lr > deep.table_lr && shallow.dense_lr > deep.dense_lr);
+    }
+
+    #[test]
+    fn names_are_those_of_jobs() {
+        for kind in DraftedModel::ALL {
+            assert_eq!(DraftedModel::from_name(kind.name()), Some(kind));
+        }
+        assert_eq!(DraftedModel::from_name("din"), None);
+    }
+}
