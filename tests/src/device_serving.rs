@@ -97,6 +97,8 @@ impl Published {
 fn a_crowded_server_on_a_device_answers_with_the_bits_of_processors() {
     let place = Workplace::new();
     let model = Published::new(&place, &["--set", "publish.hot_keys=100"]);
+    operate(&place, &["model", "verify"]);
+    assert!(operate(&place, &["model", "show", "--json"]).contains("\"hot\":"));
     // Two requests may wait, and there are ten clients.
     let options = ["--device", "emulated:3", "--gpu-memory", "64MiB", "--max-waiting", "2"];
     let mut server = Server::start(&place, &[&options[..], &["--grpc", "127.0.0.1:0"]].concat());
@@ -122,7 +124,8 @@ fn a_crowded_server_on_a_device_answers_with_the_bits_of_processors() {
         asked
     });
     let (http, grpc) = asked.split_at(8);
-    let sum = |of: &[(usize, usize)]| of.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let sum =
+        |of: &[(usize, usize)]| of.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     let ((answers, refusals), (more_answers, more_refusals)) = (sum(http), sum(grpc));
     assert!(answers > 0 && more_answers > 0, "{asked:?}");
     assert!(refusals + more_refusals > 0, "ten clients crowd two places: {asked:?}");

@@ -66,7 +66,7 @@ impl Executors {
         Ok(bucket)
     }
 
-    /// Drops all executors.
+    /// Drops all executors with their memory.
     pub(super) fn clear(&mut self) {
         self.by_bucket.clear();
     }

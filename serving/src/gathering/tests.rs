@@ -81,9 +81,8 @@ fn a_request_whose_client_leaves_is_not_scored() {
 fn requests_of_two_versions_get_the_scores_of_their_own() {
     let gathering = Gathering::default();
     let versions = [version(1.0), version(-2.0)];
-    let mut all: Vec<_> = (0..6)
-        .map(|at| Box::pin(gathering.score(request(&versions[at % 2], at + 1))))
-        .collect();
+    let mut all: Vec<_> =
+        (0..6).map(|at| Box::pin(gathering.score(request(&versions[at % 2], at + 1)))).collect();
     for one in &mut all {
         assert!(one.as_mut().poll(&mut turn()).is_pending());
     }

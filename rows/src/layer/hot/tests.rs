@@ -7,7 +7,8 @@ use zillion_feature::random::mix64;
 
 use super::*;
 use crate::layer::{
-    LayerManifest, LayerWriter, Unthrottled, difference, merge_layers, pack_layer, verify_layer,
+    Layer, LayerManifest, LayerWriter, Unthrottled, difference, merge_layers, pack_layer,
+    verify_layer,
 };
 use crate::{InitializerSpec, OptimizerSpec, SegmentSpec, TableLayout, TableSpec};
 
