@@ -295,7 +295,7 @@ fn read_layer_at(places: &(impl LayerPlaces + ?Sized), manifest: &LayerManifest)
     for key in KEYS.iter().flat_map(|&key| [key, key ^ 1, key.swap_bytes()]) {
         let _ = layer.find(0, FeatureKey(key));
     }
-    for list in layer.hot(0) {
+    if let Some(list) = layer.hot(0) {
         assert!(list.keys().len() <= KEYS.len(), "a layer lists no more keys than it has");
         for &hot in list.keys() {
             assert!(list.decayed_count(hot) <= hot.count, "a decayed count is not larger");

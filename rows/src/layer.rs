@@ -48,6 +48,7 @@ mod block;
 mod checkpoint;
 mod difference;
 mod hot;
+mod last_uses;
 mod merge;
 mod name;
 mod open;
@@ -55,9 +56,12 @@ mod owners;
 mod pack;
 mod part;
 mod records;
+mod schemas;
 mod source;
 mod sparse;
 mod sparsity;
+mod throttled;
+mod verify;
 mod weights;
 mod write;
 
@@ -71,12 +75,13 @@ pub use difference::difference;
 pub use hot::{HotKey, HotTable};
 pub use merge::merge_layers;
 pub use name::deserialize_hash;
-pub use open::{Layer, Places, verify_layer};
+pub use open::{Layer, Places};
 pub use owners::LayerCut;
 pub use pack::{LayerPack, MAX_PACKED_BYTES, OpenPack, pack_layer};
 pub use part::{Found, LayerRow, WholeRow};
 pub use source::{LayerSource, MAX_LAYERS, MAX_OPEN_LAYERS};
 pub use sparsity::Sparsity;
+pub use verify::verify_layer;
 pub use write::LayerWriter;
 
 /// The version of the file format, which the metadata of every file contain. Directories and parts

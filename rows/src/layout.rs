@@ -32,7 +32,7 @@ pub struct HotRule {
 }
 
 impl HotRule {
-    /// The largest half-life.
+    /// The largest half-life of a rule.
     pub const MAX_HALF_LIFE: u64 = u32::MAX as u64;
     /// The largest number of keys of a table.
     pub const MAX_KEYS: u32 = 1 << 20;

@@ -1,5 +1,6 @@
 //! The errors of scoring and of loading a version.
 
+use zillion_device::gpu::GpuError;
 use zillion_nn::DenseType;
 use zillion_registry::VersionId;
 
@@ -33,7 +34,7 @@ pub enum Error {
     Model(zillion_nn::Error),
     /// A device that cannot be used, or whose memory is exhausted.
     #[error(transparent)]
-    Device(#[from] zillion_device::gpu::GpuError),
+    Device(#[from] GpuError),
     /// A version that the registry or the cache cannot provide.
     #[error(transparent)]
     Registry(#[from] zillion_registry::Error),
@@ -118,6 +119,19 @@ pub enum Error {
         /// The largest allowed mean difference.
         most_mean: f32,
     },
+}
+
+impl Error {
+    /// Returns whether the memory of a device or its budget is exhausted.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        let is_memory = |error: &GpuError| {
+            matches!(error, GpuError::Budget { .. } | GpuError::OutOfMemory { .. })
+        };
+        match self {
+            Self::Device(error) | Self::Model(zillion_nn::Error::Gpu(error)) => is_memory(error),
+            _ => false,
+        }
+    }
 }
 
 impl From<zillion_nn::Error> for Error {

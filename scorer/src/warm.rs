@@ -1,8 +1,8 @@
 //! The warming of a version: before it answers its first request, the rows of its hot keys are read
 //! once, so that their pages and their entries in the directory are in memory.
 //!
-//! A layer is warmed once. A delta costs as much as its own list, because its parent is loaded. With
-//! copies of rows in memory, there is nothing to warm.
+//! A layer is warmed once. A delta costs as much as its own list, because its parent is loaded.
+//! With copies of rows in memory, there is nothing to warm.
 
 use zillion_feature::FeatureKey;
 use zillion_rows::RowSource as _;

@@ -97,6 +97,8 @@ impl Published {
 fn a_crowded_server_on_a_device_answers_with_the_bits_of_processors() {
     let place = Workplace::new();
     let model = Published::new(&place, &["--set", "publish.hot_keys=100"]);
+    operate(&place, &["model", "verify"]);
+    assert!(operate(&place, &["model", "show", "--json"]).contains("\"hot\":"));
     // Two requests may wait, and there are ten clients.
     let options = ["--device", "emulated:3", "--gpu-memory", "64MiB", "--max-waiting", "2"];
     let mut server = Server::start(&place, &[&options[..], &["--grpc", "127.0.0.1:0"]].concat());
@@ -115,7 +117,7 @@ fn a_crowded_server_on_a_device_answers_with_the_bits_of_processors() {
         }
         for (version, _) in model.wanted.iter().rev().chain(&model.wanted) {
             operate(&place, &["model", "promote", &version.to_string()]);
-            std::thread::sleep(Duration::from_millis(400));
+            std::thread::sleep(Duration::from_millis(250));
         }
         is_over.store(true, Ordering::Relaxed);
         let asked: Vec<_> = clients.into_iter().map(|one| one.join().expect("a client")).collect();
@@ -140,7 +142,7 @@ fn a_crowded_server_on_a_device_answers_with_the_bits_of_processors() {
 fn a_server_whose_device_fails_is_not_ready() {
     let place = Workplace::new();
     let model = Published::new(&place, &["--set", "train.epochs=1"]);
-    let options = ["--device", "emulated:5:fail=20000", "--grpc", "127.0.0.1:0"];
+    let options = ["--device", "emulated:5:fail=9000", "--grpc", "127.0.0.1:0"];
     let mut server = Server::start(&place, &options);
     assert!(server.becomes_ready());
     let (infer, body) = (format!("/v2/models/{MODEL}/infer"), infer_body(&model.rows, &["logits"]));

@@ -14,12 +14,13 @@
 //!   comparison, so that lists of layers of different times are merged without loss.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::sync::Arc;
 
+use arrow_array::{ArrayRef, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field};
 use zillion_feature::FeatureKey;
 
-use super::{FORMAT, Found, Layer};
+use super::FORMAT;
 use crate::arrow_file::ArrowFile;
 use crate::layout::HotRule;
 
@@ -128,32 +129,6 @@ impl HotPicker {
     }
 }
 
-/// The last uses of the keys that some layers list, for the list of a layer that is made of them.
-#[derive(Debug, Default)]
-pub(super) struct LastUses {
-    of_keys: HashMap<u64, u32>,
-}
-
-impl LastUses {
-    /// Collects the lists of a table in some layers, oldest first. Without a rule, nothing is
-    /// collected.
-    pub(super) fn of_rule<'a>(
-        rule: Option<HotRule>,
-        layers: impl IntoIterator<Item = &'a Layer>,
-        table: usize,
-    ) -> Self {
-        let layers = layers.into_iter().filter(|_| rule.is_some());
-        let lists = layers.filter_map(|layer| layer.hot(table));
-        let keys = lists.flat_map(|list| list.keys().iter().map(|hot| (hot.key.0, hot.last)));
-        Self { of_keys: keys.collect() }
-    }
-
-    /// Returns the time of the last push of a key that a layer lists.
-    pub(super) fn of(&self, key: FeatureKey) -> Option<u32> {
-        self.of_keys.get(&key.0).copied()
-    }
-}
-
 /// Returns the columns of a file of hot keys.
 pub(super) fn hot_fields() -> Vec<Field> {
     let number = |name: &str, of: DataType| Field::new(name, of, false);
@@ -197,8 +172,11 @@ impl HotKeys {
         }
         let lives = read_half_lives(file.metadata(HALF_LIVES), rows.len());
         let lives = lives.ok_or("the half-lives of the tables cannot be read")?;
-        if file.rows as u64 > rows.iter().fold(0u64, |sum, rows| sum.saturating_add(*rows)) {
-            return Err("the file has more keys than the layer".to_owned());
+        let known: usize = self.tables.iter().map(|list| list.keys.len()).sum();
+        let most = rows.iter().fold(0u64, |sum, rows| sum.saturating_add(*rows));
+        // The manifest may name a file again and again, so all files count together.
+        if (known + file.rows) as u64 > most {
+            return Err("the lists have more keys than the layer".to_owned());
         }
         let mut columns = file.columns();
         let tables = columns.numbers::<u32>("table")?;
@@ -243,23 +221,24 @@ impl HotKeys {
         self.tables.get(table).filter(|list| list.half_life > 0)
     }
 
-    /// Checks that each key has a row with the listed count.
-    pub(super) fn verify(&self, layer: &Layer) -> Result<(), String> {
-        for (table, list) in self.tables.iter().enumerate() {
-            for hot in list.keys() {
-                match layer.find(table, hot.key) {
-                    Some(Found::Row(row)) if row.count == hot.count => {}
-                    _ => {
-                        let (key, count) = (hot.key.0, hot.count);
-                        return Err(format!(
-                            "the hot key {key:#018x} of table {table} has no row with {count} pushes"
-                        ));
-                    }
-                }
-            }
-        }
-        Ok(())
+    /// Yields the keys of all tables, each with the number of its table.
+    pub(super) fn all(&self) -> impl Iterator<Item = (usize, HotKey)> {
+        let tables = self.tables.iter().enumerate();
+        tables.flat_map(|(table, list)| list.keys.iter().map(move |&key| (table, key)))
     }
+}
+
+/// Returns the columns of a file with the lists of all tables.
+pub(super) fn columns(lists: &[Vec<HotKey>]) -> Vec<ArrayRef> {
+    let of_table = |(table, list): (u32, &Vec<HotKey>)| vec![table; list.len()];
+    let tables: Vec<u32> = (0..).zip(lists).flat_map(of_table).collect();
+    let all = || lists.iter().flatten();
+    vec![
+        Arc::new(UInt32Array::from(tables)),
+        Arc::new(UInt64Array::from_iter_values(all().map(|hot| hot.key.0))),
+        Arc::new(UInt32Array::from_iter_values(all().map(|hot| hot.count))),
+        Arc::new(UInt32Array::from_iter_values(all().map(|hot| hot.last))),
+    ]
 }
 
 #[cfg(test)]

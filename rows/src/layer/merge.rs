@@ -6,7 +6,7 @@ use std::path::Path;
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
-use super::hot::LastUses;
+use super::last_uses::LastUses;
 use super::part::Found;
 use super::write::PIECE_ROWS;
 use super::{Layer, LayerManifest, LayerWriter, Throttle};

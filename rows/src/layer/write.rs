@@ -1,18 +1,19 @@
 //! The writer of a layer of a version. Rows arrive in key order, and each part is written when it
 //! is complete.
 
-use std::io::{self, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, UInt8Array, UInt32Array, UInt64Array};
-use arrow_schema::{ArrowError, DataType, Field, Schema};
+use arrow_schema::{ArrowError, Schema};
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
 use super::hot::{self, HotKey, HotPicker};
+use super::schemas::{directory_fields, part_fields, part_label, schema};
 use super::sparse::{SparseRows, Zeros};
+use super::throttled::Throttled;
 use super::weights::{WeightFormat, WeightRows};
 use super::{
     FORMAT, LayerCut, LayerFile, LayerManifest, LayerPart, LayerTable, NarrowRows, PART_BYTES,
@@ -22,10 +23,6 @@ use crate::arrow_writer::{Hashed, write_batch};
 use crate::error::{Error, Result};
 use crate::layout::{HotRule, SegmentLayout, TableLayout};
 use crate::row_type::RowType;
-
-/// The number of bytes that are written and hashed between two calls of [`Throttle::piece`]. This
-/// takes about 0.1 ms.
-const PIECE_BYTES: usize = 64 << 10;
 
 /// The number of rows between two calls of [`Throttle::piece`].
 pub(super) const PIECE_ROWS: usize = 512;
@@ -283,19 +280,7 @@ impl<'a> LayerWriter<'a> {
         let mut schema = Schema::clone(&schema(hot::LABEL, FORMAT, hot::hot_fields()));
         let lives = hot::half_lives_text(&self.rules);
         schema.metadata.insert(hot::HALF_LIVES.to_owned(), lives);
-        let columns = move || {
-            let of_table = |(table, list): (u32, &Vec<HotKey>)| vec![table; list.len()];
-            let tables: Vec<u32> = (0..).zip(&lists).flat_map(of_table).collect();
-            let all = || lists.iter().flatten();
-            let columns: Vec<ArrayRef> = vec![
-                Arc::new(UInt32Array::from(tables)),
-                Arc::new(UInt64Array::from_iter_values(all().map(|hot| hot.key.0))),
-                Arc::new(UInt32Array::from_iter_values(all().map(|hot| hot.count))),
-                Arc::new(UInt32Array::from_iter_values(all().map(|hot| hot.last))),
-            ];
-            Ok(columns)
-        };
-        self.write(&Arc::new(schema), columns).map(Some)
+        self.write(&Arc::new(schema), || Ok(hot::columns(&lists))).map(Some)
     }
 
     fn end_table(&mut self) -> Result<()> {
@@ -481,20 +466,6 @@ fn list_entries(
     }
 }
 
-/// Returns the columns of a part whose weights have this format.
-pub(super) fn part_fields(format: &WeightFormat, is_sparse: bool) -> Vec<Field> {
-    let mut fields = vec![Field::new("key", DataType::UInt64, false)];
-    fields.extend(format.fields(is_sparse));
-    fields.push(Field::new("count", DataType::UInt32, false));
-    fields.push(Field::new("tombstone", DataType::UInt8, false));
-    fields
-}
-
-/// Returns the columns of the directory.
-pub(super) fn directory_fields() -> Vec<Field> {
-    vec![Field::new("start", DataType::UInt32, false)]
-}
-
 fn part_schema(table: &str, open: &OpenRows, is_sparse: bool) -> Arc<Schema> {
     let segments = open.segments.iter().map(|(name, dim)| format!("{name}:{dim}"));
     let format = part_format(open.format.row_type, is_sparse);
@@ -506,37 +477,4 @@ fn part_schema(table: &str, open: &OpenRows, is_sparse: bool) -> Arc<Schema> {
     ];
     schema.metadata.extend(metadata.map(|(key, value)| (key.to_owned(), value)));
     Arc::new(schema)
-}
-
-/// Returns a text for the metadata of a part: its position among the parts of its table, and
-/// whether its rows are full or narrow.
-pub(super) fn part_label(part: usize, parts: usize, is_narrow: bool) -> String {
-    format!("{part} of {parts}{}", if is_narrow { " narrow" } else { "" })
-}
-
-fn schema(what: &str, format: &str, fields: Vec<Field>) -> Arc<Schema> {
-    let entries = [("zillion.format", format), ("zillion.layer", what)];
-    let metadata = entries.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    Arc::new(Schema::new(fields).with_metadata(std::collections::HashMap::from(metadata)))
-}
-
-/// A writer that passes its bytes on in small pieces, hashes them, and calls the throttle after
-/// each piece.
-struct Throttled<'a> {
-    hashed: Hashed<'a>,
-    throttle: &'a mut dyn Throttle,
-}
-
-impl Write for Throttled<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.hashed.write(&bytes[..bytes.len().min(PIECE_BYTES)])?;
-        if written == PIECE_BYTES {
-            self.throttle.piece();
-        }
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.hashed.flush()
-    }
 }

@@ -22,7 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::engine::{DeviceScores, DeviceVersion, is_out_of_memory};
+use super::engine::{DeviceScores, DeviceVersion};
 use super::executors::Executors;
 use super::merged::Prepared;
 use super::{ScoringDevice, Turn};
@@ -75,7 +75,7 @@ impl Held<'_> {
     /// Does work that needs memory of the device. If there is not enough, memory is freed, and the
     /// work is done again.
     fn with_room<T>(&mut self, work: impl Fn(&mut Executors) -> Result<T>) -> Result<T> {
-        let is_exhausted = |done: &Result<T>| done.as_ref().is_err_and(is_out_of_memory);
+        let is_exhausted = |done: &Result<T>| done.as_ref().is_err_and(Error::is_out_of_memory);
         let mut done = work(&mut self.executors);
         if is_exhausted(&done) {
             self.executors.clear();

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use zillion_device::gpu::GpuError;
 use zillion_nn::{DeviceParams, GpuExecutor, NodeId, Params};
 use zillion_rows::RowSource as _;
 use zillion_rows::layer::{LayerSource, Throttle};
@@ -48,16 +47,6 @@ pub(crate) struct DeviceScores {
     pub(crate) outputs: Vec<Vec<f32>>,
     /// The number of unique keys that have no row.
     pub(crate) missing: u64,
-}
-
-/// Returns whether the memory of the device or its budget is exhausted.
-pub(super) fn is_out_of_memory(error: &Error) -> bool {
-    let is_memory =
-        |error: &GpuError| matches!(error, GpuError::Budget { .. } | GpuError::OutOfMemory { .. });
-    match error {
-        Error::Device(error) | Error::Model(zillion_nn::Error::Gpu(error)) => is_memory(error),
-        _ => false,
-    }
 }
 
 impl DeviceEngine {
@@ -122,7 +111,7 @@ impl DeviceEngine {
 
     /// Looks whether the device has failed, if an error is not about its memory.
     fn note(&self, error: &Error) {
-        if !is_out_of_memory(error) {
+        if !error.is_out_of_memory() {
             self.device.look();
         }
     }

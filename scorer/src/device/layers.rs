@@ -23,7 +23,6 @@ use zillion_rows::layer::{Found, Layer, LayerSource, MAX_LAYERS, MAX_OPEN_LAYERS
 use zillion_rows::{RowSource as _, TableLayout};
 
 use super::ScoringDevice;
-use super::engine::is_out_of_memory;
 use super::hot::{self, HotKeys};
 use crate::error::{Error, Result};
 
@@ -165,14 +164,14 @@ impl LayerPool {
             self.layers(device, source, pace).and_then(|all| list(device, source, all))
         };
         let made = match bring(pace) {
-            Err(error) if is_out_of_memory(&error) => {
+            Err(error) if error.is_out_of_memory() => {
                 drop(device.turn_alone());
                 bring(pace)
             }
             made => made,
         };
         match made {
-            Err(error) if is_out_of_memory(&error) => {
+            Err(error) if error.is_out_of_memory() => {
                 device.counts.versions_without_rows.fetch_add(1, Ordering::Relaxed);
                 list(device, source, Vec::new())
             }

@@ -354,6 +354,10 @@ impl Follower {
         let workers = &self.workers;
         let loaded =
             Servable::load_on(device, dense, &self.model, version, others, cache, workers, pace)?;
+        if loaded.warmed_rows() > 0 {
+            let rows = loaded.warmed_rows();
+            tracing::debug!(model = self.model.name(), %version, rows, "read the hot rows");
+        }
         let published = published_dense(loaded.manifest());
         if loaded.dense() != published {
             tracing::info!(
