@@ -113,9 +113,9 @@ impl TableSet {
         Ok(lent)
     }
 
-    /// Returns copies of the rows of a table that are in the slots from `first` on, at least those of
-    /// one slot, and no other slot once there are `words` words. Also returns the first slot that is
-    /// left, or [`SLOTS`] if none is.
+    /// Returns copies of the rows of a table that are in the slots from `first` on, at least those
+    /// of one slot, and no other slot once there are `words` words. Also returns the first slot
+    /// that is left, or [`SLOTS`] if none is.
     ///
     /// # Errors
     /// Returns an error if rows of the set cannot be lent, or if the table is unknown.
@@ -282,8 +282,8 @@ impl TableSet {
     }
 
     /// Removes rows until at most `most` are left, those that were pushed the longest ago first.
-    /// Rows of the `kept` plans stay in any case, and so do tables that are borrowed whole. All rows must have been given back. Returns the
-    /// number of rows that were removed.
+    /// Rows of the `kept` plans stay in any case, and so do tables that are borrowed whole. All
+    /// rows must have been given back. Returns the number of rows that were removed.
     pub fn release_borrowed(&mut self, kept: &[&LookupPlan], most: usize) -> u64 {
         let mut keys: Vec<Vec<u64>> = vec![Vec::new(); self.shapes.len()];
         for table in kept.iter().flat_map(|plan| &plan.tables) {

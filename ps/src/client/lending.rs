@@ -27,8 +27,8 @@ pub trait Lending: Send {
     /// be reached.
     fn take_rows(&mut self) -> Result<Vec<LentRows>>;
 
-    /// Waits for all rows of a table, which has a fixed vocabulary. `add` takes them in the order of
-    /// their slots, and those of a slot in the order of their keys.
+    /// Waits for all rows of a table, which has a fixed vocabulary. `add` takes them in the order
+    /// of their slots, and those of a slot in the order of their keys.
     ///
     /// # Errors
     /// Returns an error if the rows cannot be lent, if a server cannot be reached, or the error of

@@ -72,7 +72,7 @@ impl LocalClient {
         Ok(self.tables.end_whole_loan(table)?)
     }
 
-    /// Adds borrowed rows.
+    /// Adds borrowed rows of keys that have none here.
     pub(crate) fn add_borrowed(&mut self, rows: &[LentRows]) -> Result<()> {
         self.check_whole()?;
         let added = self.tables.add_borrowed(&self.workers, rows);

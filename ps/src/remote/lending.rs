@@ -11,8 +11,9 @@ use crate::client::Lending;
 use crate::error::{Error, Result};
 use crate::wire::{LentPart, Op, Reader, WireError, Writer, read_lent, write_lent};
 
-/// The largest number of frames with rows that come back, and that a server has not answered.
-const MOST_OPEN: usize = 8;
+/// The largest number of frames with rows that come back, and that the servers have not answered.
+/// It is well below the number of frames that a session may have open.
+const MOST_OPEN: usize = 16;
 
 impl Lending for RemoteClient {
     fn ask_for_rows(&mut self, step: Step, keys: Vec<LentRows>) -> Result<()> {
@@ -102,7 +103,7 @@ impl Lending for RemoteClient {
                 })?;
                 open.push_back((server, frame));
             }
-            while open.len() > MOST_OPEN * self.links.len() {
+            while open.len() > MOST_OPEN {
                 let first = open.pop_front();
                 self.answers_of(first.as_slice())?;
             }
