@@ -66,11 +66,9 @@ pub fn format_error(error: &anyhow::Error) -> String {
 /// if no flag does. The trainer itself cannot name flags, because a library knows only settings.
 fn name_flags(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     match cause.downcast_ref()? {
-        Error::WouldOverwrite { .. } => {
-            Some(
-                " (`--resume` resumes, `--overwrite` replaces, `--set run.output=..` chooses another folder)",
-            )
-        }
+        Error::WouldOverwrite { .. } => Some(
+            " (`--resume` resumes, `--overwrite` replaces, `--set run.output=..` chooses another folder)",
+        ),
         Error::OtherModel { .. } => Some(" (`--from` names the checkpoint to begin from)"),
         _ => None,
     }

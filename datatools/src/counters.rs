@@ -345,7 +345,8 @@ struct NewColumns {
 impl NewColumns {
     fn new(counters: usize, rows: usize) -> Self {
         let whole = || Int64Builder::with_capacity(rows);
-        let columns = (0..counters).map(|_| (whole(), whole(), Float32Builder::with_capacity(rows)));
+        let columns =
+            (0..counters).map(|_| (whole(), whole(), Float32Builder::with_capacity(rows)));
         Self { columns: columns.collect(), next: 0 }
     }
 
@@ -374,11 +375,8 @@ impl NewColumns {
 
     fn finish(self) -> Vec<ArrayRef> {
         let arrays = self.columns.into_iter().flat_map(|(mut rows, mut positives, mut rate)| {
-            let arrays: [ArrayRef; 3] = [
-                Arc::new(rows.finish()),
-                Arc::new(positives.finish()),
-                Arc::new(rate.finish()),
-            ];
+            let arrays: [ArrayRef; 3] =
+                [Arc::new(rows.finish()), Arc::new(positives.finish()), Arc::new(rate.finish())];
             arrays
         });
         arrays.collect()

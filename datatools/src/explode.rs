@@ -281,7 +281,8 @@ mod tests {
 
     fn write(path: &Path, items: Items, clicks: Items) {
         let rows = items.len() as i64;
-        let list = |lists: Items| Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists));
+        let list =
+            |lists: Items| Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists));
         let columns: Vec<(&str, ArrayRef)> = vec![
             ("user", Arc::new((0..rows).map(Some).collect::<arrow_array::Int64Array>())),
             ("items", list(items)),

@@ -91,8 +91,10 @@ fn count_ids(
     rows.each_batch(workers, seen, |batch, path| {
         let selected = select(spec, batch, path)?;
         for ((column, _), counts) in spec.min_counts.iter().zip(&mut counts) {
-            for (owner, _) in
-                read_owners(column, batch, path)?.into_iter().zip(&selected).filter(|(_, yes)| **yes)
+            for (owner, _) in read_owners(column, batch, path)?
+                .into_iter()
+                .zip(&selected)
+                .filter(|(_, yes)| **yes)
             {
                 if let Some(owner) = owner {
                     let count = counts.entry(owner).or_default();

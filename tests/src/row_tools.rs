@@ -37,8 +37,19 @@ fn sessions_become_rows_with_counters() {
     let exploded = ok(
         &place,
         &[
-            "data", "explode", "sessions.csv", "--columns", "items,clicks", "--position", "place",
-            "--type", "items=list<string>", "--type", "clicks=list<int64>", "--out", "rows",
+            "data",
+            "explode",
+            "sessions.csv",
+            "--columns",
+            "items,clicks",
+            "--position",
+            "place",
+            "--type",
+            "items=list<string>",
+            "--type",
+            "clicks=list<int64>",
+            "--out",
+            "rows",
         ],
     );
     assert_eq!(exploded["files"][0]["rows"], 6, "{exploded}");
@@ -46,16 +57,34 @@ fn sessions_become_rows_with_counters() {
     let filtered = ok(
         &place,
         &[
-            "data", "filter", "rows/sessions.parquet", "--where", "user != 'eve'", "--min-count",
-            "items=2", "--out", "frequent",
+            "data",
+            "filter",
+            "rows/sessions.parquet",
+            "--where",
+            "user != 'eve'",
+            "--min-count",
+            "items=2",
+            "--out",
+            "frequent",
         ],
     );
     // Only i2 and i3 are shown twice or more.
     assert_eq!(filtered["files"][0]["rows"], 5, "{filtered}");
     assert_eq!(filtered["min_counts"][0]["ids_kept"], 2, "{filtered}");
     let counters: [&str; 13] = [
-        "data", "counters", "frequent/sessions.parquet", "--by", "items", "--time", "at",
-        "--positive", "clicks", "--windows", "1m,all", "--out", "counted",
+        "data",
+        "counters",
+        "frequent/sessions.parquet",
+        "--by",
+        "items",
+        "--time",
+        "at",
+        "--positive",
+        "clicks",
+        "--windows",
+        "1m,all",
+        "--out",
+        "counted",
     ];
     let counted = ok(&place, &[&counters[..], &["--time-unit", "s"]].concat());
     let columns = counted["columns"].as_array().expect("columns");
@@ -64,8 +93,13 @@ fn sessions_become_rows_with_counters() {
     let last = ok(
         &place,
         &[
-            "data", "filter", "counted/sessions.parquet", "--where",
-            "items_rows_all = 2 and items_positives_all = 2 and items_rows_1m = 1", "--out", "last",
+            "data",
+            "filter",
+            "counted/sessions.parquet",
+            "--where",
+            "items_rows_all = 2 and items_positives_all = 2 and items_rows_1m = 1",
+            "--out",
+            "last",
         ],
     );
     assert_eq!(last["files"][0]["rows"], 1, "{last}");

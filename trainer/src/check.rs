@@ -10,8 +10,8 @@ mod learning;
 mod limits;
 mod report;
 mod sample;
-mod stretches;
 mod streams;
+mod stretches;
 
 use std::path::Path;
 use std::sync::Arc;

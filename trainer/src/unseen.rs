@@ -83,9 +83,8 @@ impl UnseenCounter {
             self.features.iter_mut().zip(&batch.sparse).zip(&plan.columns)
         {
             let Some(unseen) = unseen.get(planned.table) else { continue };
-            let is_unseen = |value: usize| {
-                planned.inverse.get(value).is_some_and(|&key| unseen[key as usize])
-            };
+            let is_unseen =
+                |value: usize| planned.inverse.get(value).is_some_and(|&key| unseen[key as usize]);
             feature.add(column, batch.rows, is_unseen);
         }
     }

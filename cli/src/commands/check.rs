@@ -120,7 +120,8 @@ fn show(report: &CheckReport) {
         let text = finding.text.strip_prefix("job: ").unwrap_or(&finding.text);
         // The trainer names the setting; this command line adds the flag that sets it.
         let holds_checkpoints = finding.about == "run.output" && finding.severity == Severity::Note;
-        let flag = if holds_checkpoints { " (`--resume` resumes, `--overwrite` replaces)" } else { "" };
+        let flag =
+            if holds_checkpoints { " (`--resume` resumes, `--overwrite` replaces)" } else { "" };
         println!("{word}: {}: {text}{flag}", finding.about);
     }
     println!(

@@ -46,9 +46,11 @@ impl Rows<'_> {
         match node {
             Node::All(parts) => self.merge(parts, false),
             Node::Any(parts) => self.merge(parts, true),
-            Node::Not(part) => {
-                Ok(self.node(part)?.into_iter().map(|truth| truth.map(|is_true| !is_true)).collect())
-            }
+            Node::Not(part) => Ok(self
+                .node(part)?
+                .into_iter()
+                .map(|truth| truth.map(|is_true| !is_true))
+                .collect()),
             Node::Compare(name, comparison, literal) => {
                 let orders = self.compare(name, literal)?;
                 let is_true = |order: Ordering| comparison.accepts(order);
@@ -208,9 +210,9 @@ impl Number {
         match self {
             Self::Whole(whole) => x.cmp(&whole),
             // A whole number that equals the rounded fraction is below the fraction itself.
-            Self::Fraction(number) => x.cmp(&(number.floor() as i128)).then(
-                if number.fract() == 0.0 { Ordering::Equal } else { Ordering::Less },
-            ),
+            Self::Fraction(number) => x
+                .cmp(&(number.floor() as i128))
+                .then(if number.fract() == 0.0 { Ordering::Equal } else { Ordering::Less }),
         }
     }
 }

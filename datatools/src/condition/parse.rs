@@ -278,9 +278,7 @@ mod tests {
 
     #[test]
     fn parts_bind_as_in_sql() {
-        let one = |name: &str| {
-            Node::Compare(name.to_owned(), Comparison::Equal, Literal::Whole(1))
-        };
+        let one = |name: &str| Node::Compare(name.to_owned(), Comparison::Equal, Literal::Whole(1));
         let parsed = parse("a = 1 or b = 1 AND not c == 1").unwrap();
         let all = Node::All(vec![one("b"), Node::Not(Box::new(one("c")))]);
         assert_eq!(parsed, Node::Any(vec![one("a"), all]));

@@ -65,7 +65,8 @@ impl Span {
             }
         };
         if seconds % tick != 0 {
-            let problem = format!("span `{self}` is no number of whole days, and the times are days");
+            let problem =
+                format!("span `{self}` is no number of whole days, and the times are days");
             return Err(setting(format!("{problem}; give a span in days"), key));
         }
         let length = u64::try_from(seconds * ticks / tick);
@@ -82,7 +83,8 @@ impl FromStr for Span {
         if text == "all" {
             return Ok(Self::All);
         }
-        let letter = text.chars().next_back().filter(|letter| UNITS.iter().any(|(l, _)| l == letter));
+        let letter =
+            text.chars().next_back().filter(|letter| UNITS.iter().any(|(l, _)| l == letter));
         let digits = letter.map_or(text, |letter| &text[..text.len() - letter.len_utf8()]);
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let count = digits.parse::<u64>().ok().filter(|_| is_number);

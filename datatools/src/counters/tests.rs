@@ -215,7 +215,10 @@ fn rows_in_any_order_are_sorted_on_demand() {
             let batch = read_back(&file.path);
             let clicks = batch["click"].as_primitive::<Int64Type>();
             for row in 0..batch.num_rows() {
-                let columns = done.columns.iter().map(|name| format!("{:?}", batch[name.as_str()].slice(row, 1)));
+                let columns = done
+                    .columns
+                    .iter()
+                    .map(|name| format!("{:?}", batch[name.as_str()].slice(row, 1)));
                 found.push((clicks.value(row), columns.collect::<Vec<_>>()));
             }
         }

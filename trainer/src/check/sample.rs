@@ -8,8 +8,8 @@ use zillion_device::Workers;
 use zillion_feature::{Batch, Buckets, Cursor, FeatureKey, FeatureKind, NumericTransform, Schema};
 use zillion_reader::{BatchOrder, DataConfig, Dataset, Frequencies};
 
-use super::stretches::Stretches;
 use super::report::{DataCheck, FeatureCheck, Findings, LabelCheck};
+use super::stretches::Stretches;
 use crate::error::Result;
 use crate::job::Job;
 

@@ -57,7 +57,10 @@ impl Stretches {
         let count = STRETCHES.min(sample);
         if let Some(rows) = data.rows() {
             let start = |at: u64| (u128::from(rows) * u128::from(at) / u128::from(count)) as u64;
-            return Self { places: (0..count).map(|at| Place::Row(start(at))).collect(), not_spread: None };
+            return Self {
+                places: (0..count).map(|at| Place::Row(start(at))).collect(),
+                not_spread: None,
+            };
         }
         match text_places(config, data, count) {
             Ok(places) => Self { places, not_spread: None },
@@ -79,10 +82,8 @@ fn text_places(
     }
     let mut files = Vec::new();
     for path in data.paths() {
-        let is_plain = matches!(
-            format_of(path, config.format),
-            Ok(FileFormat::Text(_, Compression::None))
-        );
+        let is_plain =
+            matches!(format_of(path, config.format), Ok(FileFormat::Text(_, Compression::None)));
         match std::fs::metadata(path) {
             Ok(facts) if is_plain && facts.is_file() => files.push((path.to_owned(), facts.len())),
             Ok(_) => return Err("compressed text cannot be read from the middle".to_owned()),
@@ -125,8 +126,10 @@ impl Place {
             Self::Byte(path, byte) => {
                 let format = format_of(path, config.format)?;
                 let config = DataConfig { format: text_format(format), ..config.clone() };
-                let text = open_behind(path, *byte, has_header(&config, format))
-                    .map_err(|source| ReaderError::Io { what: "read", source, path: path.clone() })?;
+                let text =
+                    open_behind(path, *byte, has_header(&config, format)).map_err(|source| {
+                        ReaderError::Io { what: "read", source, path: path.clone() }
+                    })?;
                 let name = format!("{} (behind byte {byte})", path.display());
                 let dataset = Dataset::from_reader(&config, text, &name, schema, Labels::Required)?;
                 Ok((dataset.thinned(&config, seed)?, Cursor::default()))

@@ -196,10 +196,7 @@ fn write_rejects(path: &Path, rejects: &[Reject], files: &Files) -> Result<()> {
 }
 
 /// Adds the remedy to an error, in the form of this command's options.
-pub(super) fn add_remedy(
-    error: ReaderError,
-    columns: &[(String, ColumnType)],
-) -> anyhow::Error {
+pub(super) fn add_remedy(error: ReaderError, columns: &[(String, ColumnType)]) -> anyhow::Error {
     match &error {
         ReaderError::OtherConversion { .. } => Stop::Refused(error.to_string()).into(),
         ReaderError::Value { column, .. } => {

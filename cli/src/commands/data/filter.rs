@@ -20,9 +20,8 @@ pub(super) fn run(args: &FilterArgs) -> Result<()> {
         min_counts: args.min_count.clone(),
         max_memory: args.max_memory.0,
     };
-    let done = place.run("filtering", |rows, workers, files, seen| {
-        filter(&spec, rows, workers, files, seen)
-    })?;
+    let done = place
+        .run("filtering", |rows, workers, files, seen| filter(&spec, rows, workers, files, seen))?;
     let ids = args.min_count.iter().zip(&done.ids);
     if args.files.json {
         let ids = ids.map(|((column, least), (ids, enough))| {
