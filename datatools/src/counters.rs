@@ -12,9 +12,9 @@
 //! * A rate is `(positives + smoothing × base) / (rows + smoothing)`. The base rate is
 //!   `(positives + 0.5) / (rows + 1)` over all rows before `t - lag`, so it looks back too.
 //!
-//! Memory contains the distinct ids, and the rows in the longest window and the lag; or, if rows are
-//! sorted, the ids, the times, the labels and the counts of all rows. If they would take more than
-//! the limit, an error says so.
+//! Memory contains the distinct ids, and the rows in the longest window and the lag; or, if rows
+//! are sorted, the ids, the times, the labels and the counts of all rows. If they would take more
+//! than the limit, an error says so.
 
 mod recent;
 mod sorted;

@@ -280,7 +280,10 @@ fn a_slice_without_values_is_read_as_missing_values() {
         let mut text = "user,age,label\n".to_owned();
         for i in 0..1500 {
             let user = draw(i, 1, 40);
-            let age = if has_values { draw(i, 2, 500).to_string() } else { String::new() };
+            let age = match has_values && draw(i, 3, 10) > 0 {
+                true => draw(i, 2, 500).to_string(),
+                false => String::new(),
+            };
             writeln!(text, "u{user},{age},{}", label_of(i, user)).unwrap();
         }
         text
