@@ -68,4 +68,5 @@ mod table_tools;
 mod tasks;
 mod telemetry;
 mod tidy;
+mod times;
 mod trainer;
