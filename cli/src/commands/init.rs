@@ -281,7 +281,7 @@ impl Draft {
         if let Some(group) = group {
             let _ = writeln!(text, "group = {}", quoted(group));
         }
-        if let Some(EventTime { name, unit }) = event_time {
+        if let Some(EventTime { name, unit, .. }) = event_time {
             let _ = writeln!(text, "event_time = {}", quoted(name));
             if let Some(Ok(unit)) = unit.map(Value::try_from) {
                 let _ = writeln!(text, "event_time_unit = {unit}");
