@@ -22,7 +22,7 @@ pub enum LabelValue {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum OneOrMore {
-    /// A single value.
+    /// A value that stands alone.
     One(LabelValue),
     /// A list of values.
     More(Vec<LabelValue>),

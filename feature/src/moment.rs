@@ -61,7 +61,8 @@ impl Moment {
         self.seconds.checked_mul(per_second)?.checked_add(part)
     }
 
-    /// Returns the moment at which a clock in `zone` shows what a clock in UTC shows at this moment.
+    /// Returns the moment at which a clock in `zone` shows the same time as a clock in UTC does at
+    /// this moment.
     fn as_local(self, zone: Zone) -> Option<Self> {
         Self::new(self.seconds - zone.seconds(), self.nanos)
     }

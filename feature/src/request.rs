@@ -11,6 +11,7 @@
 //! side table.
 
 mod part;
+mod reasons;
 mod shape;
 
 use std::borrow::Cow;
@@ -22,8 +23,8 @@ use crate::cross::Crosses;
 use crate::error::{RequestError, SchemaError};
 use crate::key::FeatureKey;
 use crate::moment::TimeRule;
-use crate::raw_value::{RawValue, ValueError, finite, id_from_i64, id_from_u64};
-use crate::schema::{FeatureKind, FeatureSpec, RawType, Schema, SideRef, TimeUnit};
+use crate::raw_value::{RawValue, finite, id_from_i64, id_from_u64};
+use crate::schema::{FeatureKind, FeatureSpec, RawType, Schema, SideRef};
 use crate::side::{Attribute, SideTable};
 use crate::statistics::Statistics;
 use crate::transform::{Bucketizer, NumericMap};
@@ -310,22 +311,8 @@ impl Encoder {
                 batch.numeric[input.at] = numbers?;
             }
             Rule::Vector { size, missing } => {
-                let float = |i: usize| match value(i).number()?.map(|x| x as f32) {
-                    Some(x) if x.is_finite() => Ok(x),
-                    Some(_) => {
-                        Err("a number is too large for a 32-bit float; send smaller numbers")
-                    }
-                    None => Err("a number of the vector is missing; send a number, or `null` for \
-                                 the whole vector"),
-                };
                 let columns = &mut batch.numeric[input.at..input.at + size];
-                shape.vectors(
-                    input,
-                    columns,
-                    *missing,
-                    |i| value(i) == RawValue::Missing,
-                    float,
-                )?;
+                fill_vector(input, column, shape, *missing, columns)?;
             }
             Rule::Ids { raw, max_len } => {
                 let mut list = shape.lists(input, |i| Ok(value(i).id(*raw)?))?;
@@ -377,6 +364,24 @@ impl Encoder {
         let reason = format!("the model has no input of this name{nearest}");
         Err(RequestError { input: name, row: None, reason })
     }
+}
+
+/// Fills the numeric columns of a vector.
+fn fill_vector(
+    input: &Input,
+    column: &RawColumn<'_>,
+    shape: &Shape,
+    missing: Option<f32>,
+    columns: &mut [Vec<f32>],
+) -> Result<(), RequestError> {
+    let value = |i: usize| column.values.at(i);
+    let float = |i: usize| match value(i).number()?.map(|x| x as f32) {
+        Some(x) if x.is_finite() => Ok(x),
+        Some(_) => Err("a number is too large for a 32-bit float; send smaller numbers"),
+        None => Err("a number of the vector is missing; send a number, or `null` for the whole \
+                     vector"),
+    };
+    shape.vectors(input, columns, missing, |i| value(i) == RawValue::Missing, float)
 }
 
 impl Input {
@@ -468,61 +473,6 @@ impl RawValues<'_> {
                 RawValue::Text(text) => RawValue::Text(Cow::Borrowed(text)),
                 other => other.clone(),
             },
-        }
-    }
-}
-
-impl From<ValueError> for &'static str {
-    /// Converts the reason for a refused value to a message for the sender of the request.
-    fn from(error: ValueError) -> Self {
-        match error {
-            ValueError::NotWhole => {
-                "the value is not a whole number; send a whole number or its digits"
-            }
-            ValueError::Beyond64Bits => {
-                "the value does not fit the 64-bit type of the feature; send an id of the training data"
-            }
-            ValueError::Rounded => {
-                "the value is a floating-point number that may have been rounded; send a whole \
-                 number or its digits"
-            }
-            ValueError::Negative => {
-                "the value is negative, but the type of the feature is u64; send a number from 0 on"
-            }
-            ValueError::NotNumber => {
-                "the value is text, but the feature is a number; send a number"
-            }
-            ValueError::NotFinite => "the value is not finite; give `null` for a missing value",
-            ValueError::NotUtf8 => "the value is not UTF-8; send UTF-8 text",
-            ValueError::NoText => {
-                "the value is a number with a fraction, but the type of the feature is text; send a string"
-            }
-            ValueError::NotTime => {
-                "the value is not a time; send a date such as \"2024-05-01T10:00:00Z\""
-            }
-            ValueError::AmbiguousDate => {
-                "the order of day and month is unknown; send a date such as \"2024-05-01\""
-            }
-            ValueError::NoTimeUnit => {
-                "the value is a number, but the feature has no `time_unit`; send a date such as \
-                 \"2024-05-01T10:00:00Z\""
-            }
-            ValueError::NotInUnit(TimeUnit::Second) => {
-                "the value is not a number of seconds since 1970 between 1980 and 2199; send one, or \
-                 a date"
-            }
-            ValueError::NotInUnit(TimeUnit::Millisecond) => {
-                "the value is not a number of milliseconds since 1970 between 1980 and 2199; send \
-                 one, or a date"
-            }
-            ValueError::NotInUnit(TimeUnit::Microsecond) => {
-                "the value is not a number of microseconds since 1970 between 1980 and 2199; send \
-                 one, or a date"
-            }
-            ValueError::NotInUnit(TimeUnit::Nanosecond) => {
-                "the value is not a number of nanoseconds since 1970 between 1980 and 2199; send \
-                 one, or a date"
-            }
         }
     }
 }

@@ -97,10 +97,13 @@ pub enum OnnxHolds {
         /// The name of the feature.
         feature: String,
     },
-    /// The transformed value of a numeric feature in each row.
+    /// The transformed value of a numeric feature in each row, or one float of a vector.
     Value {
         /// The name of the feature.
         feature: String,
+        /// The index of the float, or `None` if the feature is no vector.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        at: Option<usize>,
     },
 }
 

@@ -1,9 +1,10 @@
-//! The columns of features that derive a number from a time, such as the hour of the day.
+//! The columns whose values are made of others: numbers that follow from a time, such as the hour
+//! of the day, event times in a unit, and vectors.
 
-use zillion_feature::raw_value::id_from_float;
+use zillion_feature::raw_value::{id_from_float, parse_i64};
 use zillion_feature::{Moment, RawValue, TimePart, TimeRule, TimeUnit, Zone};
 
-use crate::block::Column;
+use crate::block::{Column, Lists};
 use crate::field::Role;
 use crate::value::{self, Outcome, Refusal};
 
@@ -54,4 +55,39 @@ pub(crate) fn event_rule(unit: TimeUnit) -> TimeRule {
 /// Returns an event time as a number of its unit.
 pub(crate) fn event_time(moment: Moment, unit: TimeUnit) -> Outcome<i64> {
     value::time(moment.count(unit).ok_or(Refusal::NotInUnit(unit))?, Some(unit))
+}
+
+/// Returns the event time in a cell: a whole number, or if there is a unit also a date or a number
+/// with a fraction.
+pub(crate) fn time_from_cell(cell: &[u8], unit: Option<TimeUnit>) -> Outcome<i64> {
+    let cell = cell.trim_ascii();
+    match (parse_i64(cell), unit) {
+        (Ok(time), _) => Ok(time),
+        (Err(_), Some(unit)) => {
+            let moment = event_rule(unit).read_text(cell).map_err(value::refuse_time)?;
+            event_time(moment, unit)
+        }
+        (Err(_), None) => Err(Refusal::NotTime),
+    }
+}
+
+/// Ends the vector of a row, whose floats have been appended since the end of the last row. If
+/// there are none, the vector is missing.
+pub(crate) fn end_vector(
+    vectors: &mut Lists<f32>,
+    size: usize,
+    missing: Option<f32>,
+) -> Outcome<()> {
+    let start = vectors.offsets.last().map_or(0, |&end| end as usize);
+    match vectors.values.len() - start {
+        0 => {
+            let missing = missing.ok_or(Refusal::Missing)?;
+            vectors.values.extend(std::iter::repeat_n(missing, size));
+        }
+        found if found != size => {
+            return Err(Refusal::VectorSize { found: u32::try_from(found).unwrap_or(u32::MAX) });
+        }
+        _ => {}
+    }
+    vectors.end()
 }

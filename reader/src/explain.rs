@@ -70,51 +70,18 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
         Refusal::NotWeight => {
             says("is not a weight; write weights as finite numbers that are not negative")
         }
-        Refusal::NotTime => says(
-            "is not an event time; write event times as whole numbers, or set \
-             `columns.event_time_unit` to read dates such as 2024-05-01T10:00:00Z",
-        ),
-        Refusal::Raw(ValueError::NotTime) => says(&format!(
-            "is not a time, which {used_by} needs; write it like 2024-05-01 or \
-             2024-05-01T10:00:00Z, or add it to `data.null` if it stands for a missing value"
-        )),
-        Refusal::Raw(ValueError::AmbiguousDate) => match field.role {
-            Role::EventTime { .. } => says(
-                "does not tell the day from the month; write event times like 2024-05-01T10:00:00Z",
-            ),
-            _ => says(&format!(
-                "does not tell the day from the month; give {used_by} `date_order = \"day_first\"` or \
-                 `date_order = \"month_first\"`"
-            )),
-        },
-        Refusal::Raw(ValueError::NoTimeUnit) => says(&format!(
-            "is a number without a unit; give {used_by} a `time_unit`: \"s\", \"ms\", \"us\" or \"ns\""
-        )),
-        Refusal::Raw(ValueError::NotInUnit(unit)) => says(&format!(
-            "is not a number of {unit} since 1970 between 1980 and 2199; set the `time_unit` of \
-             {used_by} to the unit of the column"
-        )),
-        Refusal::VectorSize { found } => {
-            let size = match field.role {
-                Role::Vector { size, .. } | Role::RawVector { size } => size,
-                _ => 0,
-            };
-            says(&format!(
-                "has {found} numbers, but {used_by} has `size = {size}`; clean the data, or set the \
-                 size to that of the column"
-            ))
-        }
-        Refusal::VectorGap => says(&format!(
-            "has a missing number, but {used_by} needs all numbers of a vector; clean the data, or \
-             leave out the whole vector and give {used_by} a `missing = <number>`"
-        )),
+        Refusal::NotTime
+        | Refusal::NotInUnit(_)
+        | Refusal::Raw(
+            ValueError::NotTime
+            | ValueError::AmbiguousDate
+            | ValueError::NoTimeUnit
+            | ValueError::NotInUnit(_),
+        ) => says(&explain_time(refusal, field)),
+        Refusal::VectorSize { .. } | Refusal::VectorGap => says(&explain_vector(refusal, field)),
         Refusal::OtherLabel => says(&format!(
             "is neither a `positive` nor a `negative` value of {used_by}; add it to one of the two \
              lists, or remove `negative`, so that every other value is 0"
-        )),
-        Refusal::NotInUnit(unit) => says(&format!(
-            "is not a number of {unit} since 1970 between 1980 and 2199; set \
-             `columns.event_time_unit` to the unit of the column, or remove it if the column has another meaning"
         )),
         Refusal::Raw(ValueError::NotUtf8) => says(
             "is not UTF-8; set `data.encoding` to the encoding of the file, such as \"windows-1252\"",
@@ -143,5 +110,63 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
         Refusal::TooManyIds => {
             "the shuffle window has more than 2^31 ids; lower `data.shuffle_window`".to_owned()
         }
+    }
+}
+
+/// Returns the problem of a value that is not a time, without the value.
+fn explain_time(refusal: Refusal, field: &Field) -> String {
+    let used_by = &field.used_by;
+    match refusal {
+        Refusal::NotTime => String::from(
+            "is not an event time; write event times as whole numbers, or set \
+             `columns.event_time_unit` to read dates such as 2024-05-01T10:00:00Z",
+        ),
+        Refusal::Raw(ValueError::NotTime) => format!(
+            "is not a time, which {used_by} needs; write it like 2024-05-01 or \
+             2024-05-01T10:00:00Z, or add it to `data.null` if it stands for a missing value"
+        ),
+        Refusal::Raw(ValueError::AmbiguousDate) => match field.role {
+            Role::EventTime { .. } => String::from(
+                "does not tell the day from the month; write event times like 2024-05-01T10:00:00Z",
+            ),
+            _ => format!(
+                "does not tell the day from the month; give {used_by} `date_order = \"day_first\"` or \
+                 `date_order = \"month_first\"`"
+            ),
+        },
+        Refusal::Raw(ValueError::NoTimeUnit) => format!(
+            "is a number without a unit; give {used_by} a `time_unit`: \"s\", \"ms\", \"us\" or \"ns\""
+        ),
+        Refusal::Raw(ValueError::NotInUnit(unit)) => format!(
+            "is not a number of {unit} since 1970 between 1980 and 2199; set the `time_unit` of \
+             {used_by} to the unit of the column"
+        ),
+        Refusal::NotInUnit(unit) => format!(
+            "is not a number of {unit} since 1970 between 1980 and 2199; set \
+             `columns.event_time_unit` to the unit of the column, or remove it if the column has another meaning"
+        ),
+        other => unreachable!("{other:?} is not about a time"),
+    }
+}
+
+/// Returns the problem of a vector, without the vector.
+fn explain_vector(refusal: Refusal, field: &Field) -> String {
+    let used_by = &field.used_by;
+    match refusal {
+        Refusal::VectorSize { found } => {
+            let size = match field.role {
+                Role::Vector { size, .. } | Role::RawVector { size } => size,
+                _ => 0,
+            };
+            format!(
+                "has {found} numbers, but {used_by} has `size = {size}`; clean the data, or set the \
+                 size to that of the column"
+            )
+        }
+        Refusal::VectorGap => format!(
+            "has a missing number, but {used_by} needs all numbers of a vector; clean the data, or \
+             leave out the whole vector and give {used_by} a `missing = <number>`"
+        ),
+        other => unreachable!("{other:?} is not about a vector"),
     }
 }

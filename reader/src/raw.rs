@@ -113,8 +113,8 @@ impl RawRows {
         })
     }
 
-    /// Opens files whose `columns` a caller copies as they are. The inputs of a block have the names
-    /// of the columns.
+    /// Opens files whose `columns` a caller copies as they are. The inputs of a block have the
+    /// names of the columns.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or lacks a column, if a column holds lists, or if

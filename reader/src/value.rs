@@ -3,14 +3,11 @@
 
 use std::sync::Arc;
 
-use zillion_feature::raw_value::{ValueError, finite, parse_f64, parse_i64};
+use zillion_feature::raw_value::{ValueError, finite, parse_f64};
 use zillion_feature::{
     Bucketizer, Classes, FeatureKey, LabelColumn, LabelKind, LabelSpec, LabelValues, NumericMap,
     RawValue, TimeUnit,
 };
-
-use crate::block::Lists;
-use crate::derived::{event_rule, event_time};
 
 /// The reason why a value cannot be used. The type is small, because inner loops return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,27 +249,6 @@ pub(crate) fn vector_float(x: Option<f64>) -> Outcome<f32> {
     if y.is_finite() { Ok(y) } else { Err(Refusal::BeyondF32) }
 }
 
-/// Ends the vector of a row, whose floats have been appended since the end of the last row. If there
-/// are none, the vector is missing.
-pub(crate) fn end_vector(
-    vectors: &mut Lists<f32>,
-    size: usize,
-    missing: Option<f32>,
-) -> Outcome<()> {
-    let start = vectors.offsets.last().map_or(0, |&end| end as usize);
-    match vectors.values.len() - start {
-        0 => {
-            let missing = missing.ok_or(Refusal::Missing)?;
-            vectors.values.extend(std::iter::repeat_n(missing, size));
-        }
-        found if found != size => {
-            return Err(Refusal::VectorSize { found: u32::try_from(found).unwrap_or(u32::MAX) });
-        }
-        _ => {}
-    }
-    vectors.end()
-}
-
 /// Returns the key of the bucket that contains a number, or `missing` if there is no number.
 #[inline]
 pub(crate) fn bucket(
@@ -311,20 +287,6 @@ pub(crate) fn label_from_cell(cell: &[u8]) -> Outcome<f32> {
 pub(crate) fn weight(x: f64) -> Outcome<f32> {
     let y = x as f32;
     if y.is_finite() && x >= 0.0 { Ok(y) } else { Err(Refusal::NotWeight) }
-}
-
-/// Returns the event time in a cell: a whole number, or if there is a unit also a date or a number
-/// with a fraction.
-pub(crate) fn time_from_cell(cell: &[u8], unit: Option<TimeUnit>) -> Outcome<i64> {
-    let cell = cell.trim_ascii();
-    match (parse_i64(cell), unit) {
-        (Ok(time), _) => Ok(time),
-        (Err(_), Some(unit)) => {
-            let moment = event_rule(unit).read_text(cell).map_err(refuse_time)?;
-            event_time(moment, unit)
-        }
-        (Err(_), None) => Err(Refusal::NotTime),
-    }
 }
 
 /// Returns the refusal of an event time that cannot be read.

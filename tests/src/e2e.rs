@@ -70,5 +70,6 @@ mod table_tools;
 mod tasks;
 mod telemetry;
 mod tidy;
+mod times;
 mod trainer;
 mod tune;

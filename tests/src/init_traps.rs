@@ -58,8 +58,109 @@ fn times_of_any_unit_are_the_event_time() {
         assert_eq!(job["columns"]["event_time"].as_str(), Some("timestamp"), "{said}");
         assert_eq!(job["columns"]["event_time_unit"].as_str(), Some(unit), "{said}");
         assert_eq!(setting(&job, "timestamp", "kind"), "");
-        assert!(said.contains("left out `release_date`: a time, but not"), "{said}");
+        // A second time is a feature with its day, and the parts of the first one are offered.
+        assert_eq!(setting(&job, "release_date", "derive"), "days", "{said}");
+        assert_eq!(setting(&job, "release_date", "time_unit"), "s", "{said}");
+        let offer = "# [features.timestamp_hour]\n# column = \"timestamp\"\n# kind = \"id\"\n\
+                     # derive = \"hour\"\n# time_unit = ";
+        assert!(said.contains(offer), "{said}");
     }
+}
+
+#[test]
+fn dates_in_texts_are_times() {
+    let place = Workplace::new();
+    let mut text = "user,seen,born,paid,label\n".to_owned();
+    for i in 0..3000_u64 {
+        let (day, hour) = (1 + i / 120, i % 24);
+        let born = format!("{:02}.{:02}.{}", 1 + i % 28, 1 + i % 12, 1950 + i % 50);
+        let label = if label_of(i, i % 30) == 1 { "yes" } else { "no" };
+        let paid = if i % 3 == 0 { "True" } else { "False" };
+        writeln!(text, "u{},2024-05-{day:02} {hour:02}:30:00,{born},{paid},{label}", i % 30)
+            .unwrap();
+    }
+    place.write("log.csv", &text);
+    let run = |arguments: &[&str]| {
+        let result = zillion(arguments).current_dir(place.path("")).output();
+        let result = result.expect("the binary runs");
+        assert!(result.status.success(), "{arguments:?}: {}{}", stdout(&result), stderr(&result));
+        (stdout(&result), stderr(&result))
+    };
+    let (_, said) = run(&["init", "log.csv", "--no-split", "--out", "draft.toml"]);
+    let drafted = std::fs::read_to_string(place.path("draft.toml")).expect("the job");
+    let job: toml::Table = drafted.parse().expect("TOML");
+    assert_eq!(job["columns"]["event_time"].as_str(), Some("seen"), "{said}");
+    assert_eq!(job["columns"]["event_time_unit"].as_str(), Some("s"), "{said}");
+    assert_eq!(setting(&job, "born", "date_order"), "day_first", "{drafted}");
+    let label = &job["labels"]["label"];
+    assert_eq!((label["positive"].as_str(), label["negative"].as_str()), (Some("yes"), Some("no")));
+    // The offered parts of the time are valid settings.
+    let (job, offers) = drafted.split_once("remove the signs #").expect("the offers");
+    let active: String = offers
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(setting) if setting.starts_with('[') => setting,
+            Some(setting) if setting.split(" = ").next().is_some_and(|key| !key.contains(' ')) => {
+                setting
+            }
+            _ => line,
+        })
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    let active = active.replacen(" before", "# before", 1);
+    place.write("active.toml", &format!("{job}{active}"));
+    run(&["train", "active.toml", "--set", "train.epochs=1", "--set", "run.output=run"]);
+    // Scores are the same from a file of texts and from one of Parquet, and ids go through.
+    run(&["data", "convert", "log.csv", "--output", "wide"]);
+    let parquet = std::fs::read_dir(place.path("wide")).expect("the folder");
+    let parquet = parquet.map(|file| file.expect("a file").path());
+    let parquet = parquet.into_iter().find(|path| path.extension().is_some_and(|e| e == "parquet"));
+    let parquet = parquet.expect("a file of Parquet").display().to_string();
+    let (from_text, _) = run(&["predict", "run", "log.csv", "--keep", "user,seen"]);
+    let (from_parquet, _) = run(&["predict", "run", &parquet, "--keep", "user,seen"]);
+    assert!(from_text.starts_with("user\tseen\tlabel\nu0\t2024-05-01 00:30:00\t"), "{from_text}");
+    assert_eq!(from_text, from_parquet);
+    let (lines, _) = run(&["predict", "run", "log.csv", "--keep", "user", "--json"]);
+    assert!(lines.starts_with("{\"row\":0,\"kept\":{\"user\":\"u0\"},\"logit\":"), "{lines}");
+}
+
+#[test]
+fn lists_of_floats_are_vectors() {
+    let place = Workplace::new();
+    let mut text = String::new();
+    for i in 0..2000_u64 {
+        let label = draw(i, 1, 2);
+        let taste: Vec<String> = (0..4)
+            .map(|at| format!("{:.2}", label as f64 * 0.4 + draw(i, at + 5, 100) as f64 / 100.0))
+            .collect();
+        writeln!(text, "{{\"item\":{},\"taste\":[{}],\"label\":{label}}}", i % 50, taste.join(","))
+            .unwrap();
+    }
+    place.write("log.jsonl", &text);
+    let run = |arguments: &[&str]| {
+        let result = zillion(arguments).current_dir(place.path("")).output();
+        let result = result.expect("the binary runs");
+        assert!(result.status.success(), "{arguments:?}: {}{}", stdout(&result), stderr(&result));
+        (stdout(&result), stderr(&result))
+    };
+    let (_, said) = run(&["init", "log.jsonl", "--out", "draft.toml"]);
+    let job = std::fs::read_to_string(place.path("draft.toml")).expect("the job");
+    let job: toml::Table = job.parse().expect("TOML");
+    assert_eq!(setting(&job, "taste", "kind"), "vector", "{said}");
+    assert_eq!(job["features"]["taste"]["size"].as_integer(), Some(4), "{said}");
+    let valid = "data.valid=log.jsonl";
+    run(&[
+        "train",
+        "draft.toml",
+        "--set",
+        valid,
+        "--set",
+        "train.epochs=2",
+        "--set",
+        "run.output=run",
+    ]);
+    let (scores, _) = run(&["predict", "run", "log.jsonl"]);
+    assert_eq!(scores.lines().count(), 2001);
 }
 
 #[test]

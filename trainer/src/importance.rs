@@ -209,7 +209,7 @@ impl Measured<'_> {
             let scores = self.scorer.score(&batch, &plan, self.source, self.params)?;
             evaluations.push(&batch, &scores.outputs)?;
         }
-        evaluations.finish(&mut |_, _| Ok(HashMap::new()))
+        Ok(evaluations.finish(&mut |_, _| Ok(HashMap::new()))?.tasks)
     }
 }
 

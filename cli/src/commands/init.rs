@@ -68,18 +68,15 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
 }
 
 /// Splits a file without validation and test files beside it. The parts go into a folder beside the
-/// job file. The split is by time if a column has the time as a whole number, by group if there is
+/// job file. The split is by time if a column has the time of the row, by group if there is
 /// a group column, and otherwise row by row. Returns the folder and its files.
 fn split_data(args: &InitArgs, draft: &Draft) -> Result<(PathBuf, Vec<SplitFile>)> {
     let stem = draft.train.split('.').next().unwrap_or_default();
     let folder = args.out.parent().unwrap_or(Path::new("")).join(format!("{stem}-split"));
-    let spec = |columns: &[(String, ColumnType)]| {
-        let is_whole = |name: &&String| {
-            columns.iter().any(|(column, of)| column == *name && *of == ColumnType::Int64)
-        };
+    let spec = |_: &[(String, ColumnType)]| {
         let guess = &draft.preview.guess;
         let time = guess.event_time.as_ref().map(|time| &time.name);
-        let by = match (time.filter(is_whole), &guess.group) {
+        let by = match (time, &guess.group) {
             (Some(column), _) => SplitBy::Time(column.clone()),
             (None, Some(column)) => SplitBy::Group(column.clone()),
             (None, None) => SplitBy::Row,
@@ -355,7 +352,7 @@ impl Draft {
         if let Some(group) = group {
             let _ = writeln!(text, "group = {}", quoted(group));
         }
-        if let Some(EventTime { name, unit }) = event_time {
+        if let Some(EventTime { name, unit, .. }) = event_time {
             let _ = writeln!(text, "event_time = {}", quoted(name));
             if let Some(Ok(unit)) = unit.map(Value::try_from) {
                 let _ = writeln!(text, "event_time_unit = {unit}");

@@ -89,8 +89,8 @@ pub(super) fn guess_time(column: &ColumnProfile, time: TimeColumn) -> Guessed {
     Guessed::Time { unit: time.unit, order: time.order, reason }
 }
 
-/// Returns what is known of a column of times, or `None` if the column holds other values. Whole
-/// numbers are times if the name of the column says so and all of them lie between 1980 and 2199.
+/// Returns what is known of a column of times, or `None` if the column holds other values. Numbers
+/// are times if the name of the column says so and all of them lie between 1980 and 2199.
 pub(super) fn time_of(column: &ColumnProfile) -> Option<TimeColumn> {
     let plain = TimeColumn { unit: None, order: None, is_text: false };
     if column.data_type == "timestamp" || column.data_type.starts_with("date") {
@@ -102,7 +102,10 @@ pub(super) fn time_of(column: &ColumnProfile) -> Option<TimeColumn> {
         return Some(TimeColumn { order, is_text: true, ..plain });
     }
     let names = has_word(&column.name, &TIME_NAMES) || has_word(&column.name, &OTHER_TIMES);
-    if column.kind() != "whole" || !names {
+    // A float of 32 bits rounds seconds to minutes.
+    let is_exact = matches!(column.data_type.as_str(), "text" | "json" | "float64")
+        || column.kind() == "whole";
+    if !matches!(column.kind(), "whole" | "number") || !names || !is_exact {
         return None;
     }
     let numbers = column.numbers()?;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use arrow_array::builder::{Int64Builder, ListBuilder, StringBuilder, UInt64Builder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    Date32Type, Date64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
-    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type,
-    UInt32Type,
+    Date32Type, Date64Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    TimestampSecondType, UInt8Type, UInt16Type, UInt32Type,
 };
 use arrow_array::{Array, ArrayRef, RecordBatch, downcast_integer_array};
 use arrow_schema::{DataType, Field, TimeUnit};
-use zillion_feature::FeatureKey;
-use zillion_reader::{Result, plain_type};
+use zillion_feature::{FeatureKey, TimeUnit as Unit, Zone, parse_moment};
+use zillion_reader::{Result, plain_type, visit_texts};
 
 use crate::parquet_files::{decode_dictionary, find_column, setting, wrong_type};
 
@@ -102,6 +102,12 @@ impl<'a> Moments<'a> {
             DataType::Timestamp(TimeUnit::Millisecond, _) => moments!(TimestampMillisecondType),
             DataType::Timestamp(TimeUnit::Microsecond, _) => moments!(TimestampMicrosecondType),
             DataType::Timestamp(TimeUnit::Nanosecond, _) => moments!(TimestampNanosecondType),
+            // Programs that write whole numbers with a fraction of zero do so for times too.
+            DataType::Float64 => {
+                let floats = array.as_primitive::<Float64Type>().iter();
+                floats.map(|x| x.filter(|x| x.is_finite()).map(|x| x.floor() as i64)).collect()
+            }
+            found if plain_type(found) == DataType::Utf8 => self.read_texts(array, path)?,
             other => {
                 let needed = "times must be whole numbers, dates or timestamps";
                 return Err(wrong_type(self.name, other, needed, path));
@@ -110,6 +116,7 @@ impl<'a> Moments<'a> {
         let unit = |found: &DataType| match found {
             DataType::Timestamp(unit, _) => Some(DataType::Timestamp(*unit, None)),
             DataType::Date32 | DataType::Date64 => Some(found.clone()),
+            found if plain_type(found) == DataType::Utf8 => Some(DataType::Utf8),
             _ => None,
         };
         let first = self.found.get_or_insert_with(|| array.data_type().clone());
@@ -118,6 +125,32 @@ impl<'a> Moments<'a> {
             return Err(wrong_type(self.name, array.data_type(), &needed, path));
         }
         Ok(moments)
+    }
+
+    /// Reads texts with dates as microseconds since 1970. An empty text is a missing time.
+    fn read_texts(&self, array: &ArrayRef, path: &Path) -> Result<Vec<Option<i64>>> {
+        let (mut moments, mut wrong) = (Vec::with_capacity(array.len()), None);
+        visit_texts(array, |text| {
+            let text = text.map(<[u8]>::trim_ascii).filter(|text| !text.is_empty());
+            let moment = text.map(|text| parse_moment(text, Zone::default(), None));
+            if let (Some(Err(_)), Some(text)) = (&moment, text) {
+                wrong.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
+            }
+            let count = moment.and_then(std::result::Result::ok);
+            moments.push(count.and_then(|moment| moment.count(Unit::Microsecond)));
+        });
+        match wrong {
+            None => Ok(moments),
+            Some(text) => Err(setting(
+                format!(
+                    "column `{}` has {text:?}, which is not a time such as 2024-05-01T10:00:00Z; correct \
+                     it: {}",
+                    self.name,
+                    path.display()
+                ),
+                "time",
+            )),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Counts a time.
+    /// Counts a value that is a time.
     pub(super) fn add(&mut self, time: Moment) {
         self.plain += 1;
         let (first, last) = self.span.unwrap_or((time, time));

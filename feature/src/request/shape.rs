@@ -109,8 +109,8 @@ impl Shape {
         Ok(values)
     }
 
-    /// Fills the numeric columns of a vector, one for each of its floats. A row is missing if it has
-    /// no values or one missing value. `float` returns the float of a value.
+    /// Fills the numeric columns of a vector, one for each of its floats. A row is missing if it
+    /// has no values or one missing value. `float` returns the float of a value.
     pub(super) fn vectors(
         &self,
         input: &Input,

@@ -6,6 +6,7 @@ use super::Classes;
 use crate::key::TableId;
 use crate::label_value::LabelValues;
 use crate::moment::TimeRule;
+use crate::schema::raw_type::RawType;
 
 /// One feature of a schema.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -97,19 +98,6 @@ pub enum FeatureKind {
         /// The table in which the key is looked up.
         table: TableId,
     },
-}
-
-/// The declared type of an id. With it, the id 42 has the same meaning in CSV, Parquet and JSON.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RawType {
-    /// Signed integers of 64 bits.
-    #[default]
-    I64,
-    /// Unsigned integers of 64 bits. A negative value is an error.
-    U64,
-    /// Texts that are encoded in UTF-8.
-    String,
 }
 
 /// The method that combines several table rows into one vector. For an empty list, the result is a

@@ -6,7 +6,9 @@
 
 mod classes;
 mod kinds;
+mod label_config;
 mod print;
+mod raw_type;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -19,9 +21,10 @@ use zillion_config::ConfigError;
 
 pub use classes::Classes;
 pub use kinds::{
-    Buckets, FeatureKind, FeatureSpec, LabelKind, LabelSpec, NumericTransform, Pooling, RawType,
-    SideRef, SideSpec,
+    Buckets, FeatureKind, FeatureSpec, LabelKind, LabelSpec, NumericTransform, Pooling, SideRef,
+    SideSpec,
 };
+pub use raw_type::RawType;
 pub use time::TimeUnit;
 
 /// A schema whose settings were validated.
@@ -92,31 +95,20 @@ impl Schema {
         self.features.iter().map(next).collect()
     }
 
-    /// Returns an error if a float of a vector has the name of another feature.
-    fn refuse_same_names(&self) -> Result<(), ConfigError> {
-        let names: std::collections::BTreeSet<String> = self.numeric_names().into_iter().collect();
-        let is_vector = |f: &FeatureSpec| matches!(f.kind, FeatureKind::Vector { .. });
-        let same = |f: &&FeatureSpec| {
-            let is_single_number = f.numeric_width() == 1 && !is_vector(f);
-            f.table().is_some() && names.contains(&f.name)
-                || is_single_number && f.name.ends_with(']') && self.has_vector_of(&f.name)
+    /// Returns an error if a feature has a name such as `x[1]`, which is that of a float of a
+    /// vector.
+    fn refuse_float_names(&self) -> Result<(), ConfigError> {
+        let is_float = |name: &str| {
+            let place = name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
+            place.is_some_and(|(_, at)| !at.is_empty() && at.bytes().all(|b| b.is_ascii_digit()))
         };
-        match self.features.iter().find(same) {
+        match self.features.iter().find(|feature| is_float(&feature.name)) {
             None => Ok(()),
             Some(feature) => Err(ConfigError::at(
                 &format!("features.{}", feature.name),
-                "has the name of a float of a vector; rename the feature",
+                "is a name for a float of a vector; rename the feature",
             )),
         }
-    }
-
-    /// Returns whether a name is that of a float of a vector.
-    fn has_vector_of(&self, name: &str) -> bool {
-        let of = |f: &FeatureSpec| {
-            matches!(f.kind, FeatureKind::Vector { .. })
-                && name.strip_prefix(f.name.as_str()).is_some_and(|rest| rest.starts_with('['))
-        };
-        self.features.iter().any(of)
     }
 
     /// Returns the table of each sparse column.

@@ -3,7 +3,8 @@
 use serde::Serialize;
 use toml::{Table, Value};
 
-use super::read::{ColumnsConfig, LabelConfig, SideConfig};
+use super::label_config::LabelConfig;
+use super::read::{ColumnsConfig, SideConfig};
 use super::{Buckets, FeatureKind, FeatureSpec, LabelSpec, Schema, SideSpec};
 
 impl Schema {

@@ -135,7 +135,7 @@ fn what_is_wrong_is_named() {
         (with("kind = 'idd'"), "unknown value \"idd\" for `features.f.kind`; did you mean `id`?"),
         (
             with("kind = 'id'\npooling = 'sum'"),
-            "unknown key `features.f.pooling`; expected one of `by`, `column`, `kind`, `side`, `table`, `type`",
+            "unknown key `features.f.pooling`; expected one of `by`, `column`, `date_order`, `derive`, `kind`, `side`, `table`, `time_unit`, `type`, `zone`",
         ),
         (
             with("kind = 'ids'\npoolin = 'sum'"),
@@ -167,7 +167,7 @@ fn what_is_wrong_is_named() {
         (with("kind = 'sequence'\nmax_len = 0"), "`features.f.max_len`: must be at least 1"),
         (
             with("kind = 'id'\nmax_len = 3"),
-            "unknown key `features.f.max_len`; expected one of `by`, `column`, `kind`, `side`, `table`, `type`",
+            "unknown key `features.f.max_len`; expected one of `by`, `column`, `date_order`, `derive`, `kind`, `side`, `table`, `time_unit`, `type`, `zone`",
         ),
         (
             with("kind = 'cross'\nof = ['f', 'g']"),

@@ -127,10 +127,15 @@ impl<'a> Writer<'a> {
 
     /// Declares the input of a numeric feature and returns its name.
     pub(crate) fn number(&mut self, column: usize) -> Result<String> {
-        let feature = self.graph.inputs.numeric[column].clone();
-        let name = format!("{feature}.value");
+        let column = self.graph.inputs.numeric[column].as_str();
+        let name = format!("{column}.value");
+        // The columns of a vector are called `vector[0]`, `vector[1]`, ..
+        let place = column.strip_suffix(']').and_then(|column| column.rsplit_once('['));
+        let float = place.and_then(|(vector, at)| Some((vector, at.parse().ok()?)));
+        let (feature, at) = float.map_or((column, None), |(vector, at)| (vector, Some(at)));
+        let feature = feature.to_owned();
         let shape = [DimensionValue::Symbol(BATCH.to_owned()), DimensionValue::Number(1)];
-        self.input(name, data::FLOAT, &shape, false, OnnxHolds::Value { feature })
+        self.input(name, data::FLOAT, &shape, false, OnnxHolds::Value { feature, at })
     }
 
     /// Declares an input if it has not been declared yet, and returns its name.

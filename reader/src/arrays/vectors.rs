@@ -7,6 +7,7 @@ use super::bad::{Bad, unexpected};
 use super::numbers::scan;
 use super::texts::{TextRules, is_text, texts};
 use crate::block::Lists;
+use crate::derived::end_vector;
 use crate::value::{self, Outcome};
 use zillion_feature::raw_value::parse_f64;
 
@@ -23,7 +24,7 @@ pub(super) fn vectors(
     let end = |to: &mut Lists<f32>, is_missing: bool| -> Outcome<()> {
         match is_missing && for_request {
             true => to.end(),
-            false => value::end_vector(to, size, missing),
+            false => end_vector(to, size, missing),
         }
     };
     if is_text(array) {

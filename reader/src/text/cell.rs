@@ -8,7 +8,7 @@ use zillion_feature::{FeatureKey, LabelValues, Moment, RawType, RawValue, TimeRu
 use super::settings::TextSettings;
 use crate::block::{Column, Lists};
 use crate::config::Decimal;
-use crate::derived::{push_derived, raw_time};
+use crate::derived::{end_vector, push_derived, raw_time, time_from_cell};
 use crate::field::Role;
 use crate::value::{self, ClassIndex, LabelRule, Outcome, Refusal};
 
@@ -119,14 +119,14 @@ pub(crate) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
         }
         (Role::Vector { size, missing }, Column::Vectors(vectors)) => {
             cell.floats(&mut vectors.values)?;
-            value::end_vector(vectors, *size, *missing)?;
+            end_vector(vectors, *size, *missing)?;
         }
         (Role::RawVector { size }, Column::Vectors(vectors)) => {
             cell.floats(&mut vectors.values)?;
             let start = vectors.offsets.last().map_or(0, |&end| end as usize);
             match vectors.values.len() == start {
                 true => vectors.end()?,
-                false => value::end_vector(vectors, *size, None)?,
+                false => end_vector(vectors, *size, None)?,
             }
         }
         (Role::Kept, Column::Raws(values)) => values.push(cell.kept()?),
@@ -226,7 +226,7 @@ impl Cell for TextCell<'_> {
     }
 
     fn time(&self, unit: Option<TimeUnit>) -> Outcome<Option<i64>> {
-        self.present().map(|text| value::time_from_cell(text, unit)).transpose()
+        self.present().map(|text| time_from_cell(text, unit)).transpose()
     }
 
     fn format(&self) -> Vec<u8> {

@@ -168,7 +168,8 @@ fn a_cell_that_is_not_a_time_is_named_with_the_remedy() {
     assert!(error.contains("\"yesterday\" is not an event time"), "{error}");
 
     let plain = schema("[features.t]\nkind='id'\n[labels.y]");
-    let times: ArrayRef = Arc::new(TimestampSecondArray::from(vec![1_700_000_000; 4]));
+    // Parquet has no timestamps of seconds: they are whole numbers there.
+    let times: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![1_700_000_000_000; 4]));
     folder.write_parquet("t.parquet", vec![("t", times), ("y", labels())], 9);
     let error = folder.error(&["t.parquet"], &plain);
     assert!(error.contains("a column of timestamps") && error.contains("derive"), "{error}");

@@ -164,6 +164,10 @@ impl Cell for JsonCell<'_> {
     fn floats(&self, to: &mut Vec<f32>) -> Outcome<()> {
         match self.value {
             JsonValue::Missing => Ok(()),
+            // A log of requests writes a missing vector as a list with one missing value.
+            JsonValue::List(start, end) if self.row.items(start, end) == [JsonValue::Missing] => {
+                Ok(())
+            }
             JsonValue::List(start, end) => {
                 for &item in self.row.items(start, end) {
                     to.push(value::vector_float(self.of(item).number()?)?);
