@@ -100,7 +100,8 @@ use crate::graph::op::Unary;
 use crate::graph::shape::NodeId;
 
 /// The name of the output with the log odds of the first task, `[B, 1]`, which every model has. The
-/// outputs of the other tasks have the name `logits/<task>`. For a label of classes, they are the logarithms of the probabilities of the classes.
+/// outputs of the other tasks have the name `logits/<task>`. For a label of classes, they are the
+/// logarithms of the probabilities of the classes.
 pub const LOGITS: &str = "logits";
 /// The name of the output `sigmoid(logits)`, `[B, 1]`, of a model that was built for inference. The
 /// outputs of the other tasks have the name `probabilities/<task>`. For a label of classes, the

@@ -180,8 +180,8 @@ impl Dataset {
 
     /// Returns the dataset with batches of whole groups: no group of the schema's group column is
     /// divided between two batches. Files then keep their order, and whole groups are shuffled
-    /// inside each window. The rows of a group must stand beside each other, which is checked inside
-    /// each window.
+    /// inside each window. The rows of a group must stand beside each other, which is checked
+    /// inside each window.
     #[must_use]
     pub fn with_whole_groups(mut self) -> Self {
         self.whole_groups = true;

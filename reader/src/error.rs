@@ -223,7 +223,7 @@ pub enum ReaderError {
          compares the rows of whole groups; raise `train.batch_size`, or split the group"
     )]
     GroupTooLarge {
-        /// The group.
+        /// The key of the group, for a message.
         group: String,
         /// The number of rows of a batch.
         rows: usize,
@@ -234,7 +234,7 @@ pub enum ReaderError {
          and the loss compares the rows of whole groups; sort the data by `columns.group`"
     )]
     GroupTwice {
-        /// The group.
+        /// The key of the group, for a message.
         group: String,
         /// The row, counted from 1 over all files.
         row: u64,

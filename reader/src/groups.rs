@@ -1,11 +1,11 @@
 //! Batches of whole groups.
 //!
-//! A loss that compares the rows of a group needs all of them in one batch. The rows of a group must
-//! stand beside each other in the data. Files and their row groups then keep their order, because a
-//! group may go over the end of one of them. Of the rows of a window, whole groups are shuffled. The
-//! first and the last group of a window keep their places, because their other rows may be in the
-//! windows before and after it. So groups are whole in the order of the epoch, and windows and
-//! cursors are those of any other order.
+//! A loss that compares the rows of a group needs all of them in one batch. The rows of a group
+//! must stand beside each other in the data. Files and their row groups then keep their order,
+//! because a group may go over the end of one of them. Of the rows of a window, whole groups are
+//! shuffled. The first and the last group of a window keep their places, because their other rows
+//! may be in the windows before and after it. So groups are whole in the order of the epoch, and
+//! windows and cursors are those of any other order.
 
 use std::collections::HashSet;
 
@@ -15,9 +15,9 @@ use zillion_feature::{FeatureKey, MixedHasher};
 use crate::block::Piece;
 use crate::error::{ReaderError, Result};
 
-/// Returns the positions in a window at which its groups begin, in file order. `column` is the index
-/// of the column of groups. `places` are the positions of the rows that the pieces hold; `None`: all
-/// rows. `start` is the position of the window in the order of the epoch.
+/// Returns the positions in a window at which its groups begin, in file order. `column` is the
+/// index of the column of groups. `places` are the positions of the rows that the pieces hold;
+/// `None`: all rows. `start` is the position of the window in the order of the epoch.
 ///
 /// # Errors
 /// Returns an error if the rows of a group do not stand beside each other.

@@ -21,7 +21,8 @@ pub struct BatchOrder {
     /// Whether rows are shuffled. If not, they keep the order of the files.
     pub shuffle: bool,
     /// The number of rows in a batch. Rows that are left out do not count. Only the last batch of
-    /// an epoch may have fewer rows, and each batch of [whole groups](crate::Dataset::with_whole_groups).
+    /// an epoch may have fewer rows, and each batch of [whole
+    /// groups](crate::Dataset::with_whole_groups).
     pub batch_rows: usize,
     /// Whether the last batch is left out if it has fewer rows than the others. It has no effect on
     /// batches of whole groups.

@@ -27,7 +27,8 @@ pub const PROBABILITIES: &str = "probabilities";
 /// The name of the output of the first label, if the label is a number or a count.
 pub const PREDICTIONS: &str = "predictions";
 /// The name of the output with the score of the first label: its log odds, or the predicted number
-/// or its logarithm, or the logarithm of the probability of each class. Only requests that name this output get it.
+/// or its logarithm, or the logarithm of the probability of each class. Only requests that name
+/// this output get it.
 pub const LOGITS: &str = "logits";
 /// The name of the output of a model that scores without labels.
 pub const SCORES: &str = "scores";

@@ -6,6 +6,7 @@
 
 mod cost;
 mod gradients;
+mod label_counts;
 mod learning;
 mod limits;
 mod report;

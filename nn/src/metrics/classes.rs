@@ -52,8 +52,8 @@ struct Sums {
     positives: u64,
 }
 
-/// An evaluation of a label of classes, whose scores are pushed batch by batch. Sums are computed in
-/// f64 in the order of the rows, so the report depends only on the rows and their order.
+/// An evaluation of a label of classes, whose scores are pushed batch by batch. Sums are computed
+/// in f64 in the order of the rows, so the report depends only on the rows and their order.
 #[derive(Clone, Debug)]
 pub struct ClassEvaluation {
     /// The scores of each class.

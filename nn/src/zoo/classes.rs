@@ -95,8 +95,8 @@ fn one_hot(b: &mut GraphBuilder, labels: NodeId, classes: usize) -> Result<NodeI
 }
 
 /// Builds the factorisation machine: the dot products of all pairs of vectors of `dim` floats.
-/// `fields` is the concatenation of the vectors. With several `scores`, a matrix multiplies the sums
-/// of the products of each float.
+/// `fields` is the concatenation of the vectors. With several `scores`, a matrix multiplies the
+/// sums of the products of each float.
 pub(super) fn fm(
     b: &mut GraphBuilder,
     (vectors, fields): (&[NodeId], NodeId),

@@ -53,8 +53,8 @@ pub enum LossSpec {
     Poisson {},
     /// The cross-entropy of a softmax over the scores of the classes of a label.
     Softmax {},
-    /// The logistic loss of the difference of scores, for each pair of a row of label 1 and a row of
-    /// label 0 of one group.
+    /// The logistic loss of the difference of scores, for each pair of a row of label 1 and a row
+    /// of label 0 of one group.
     Pairwise {},
     /// The cross-entropy of each row of label 1 under the softmax over the rows of its group.
     Listwise {},
@@ -183,8 +183,8 @@ impl LossSpec {
 }
 
 /// Builds the weighted mean `Σ w·l / Σ w` of the loss `l` over scores, labels and weights. All
-/// inputs are `[B, 1]`. The result is 0 if every weight is 0. `groups` are the numbers of the groups
-/// of the rows, for a loss that compares them.
+/// inputs are `[B, 1]`. The result is 0 if every weight is 0. `groups` are the numbers of the
+/// groups of the rows, for a loss that compares them.
 pub(super) fn averaged(
     b: &mut GraphBuilder,
     name: &str,

@@ -13,8 +13,8 @@ fn job() -> Schema {
     schema("[features.user]\nkind='id'\n[labels.label]\n[columns]\ngroup='request'")
 }
 
-/// Writes groups of 1 to 6 rows to a CSV file and a Parquet file with small row groups. A group goes
-/// over the end of the first file. Returns the dataset and the number of rows.
+/// Writes groups of 1 to 6 rows to a CSV file and a Parquet file with small row groups. A group
+/// goes over the end of the first file. Returns the dataset and the number of rows.
 fn dataset(seed: u64, window: usize, more: &str) -> (Folder, Dataset, usize) {
     let folder = Folder::with(&format!("shuffle_window = {window}\n{more}"));
     let requests: Vec<i64> = (0..60)

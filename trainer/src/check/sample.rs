@@ -8,7 +8,8 @@ use zillion_device::Workers;
 use zillion_feature::{Batch, Buckets, Cursor, FeatureKey, FeatureKind, NumericTransform, Schema};
 use zillion_reader::{BatchOrder, DataConfig, Dataset, Frequencies};
 
-use super::report::{DataCheck, FeatureCheck, Findings, LabelCheck};
+use super::label_counts::LabelCount;
+use super::report::{DataCheck, FeatureCheck, Findings};
 use super::stretches::Stretches;
 use crate::error::Result;
 use crate::job::Job;
@@ -37,7 +38,7 @@ pub(super) struct Sampled {
     /// The number of occurrences of each key, by table.
     pub(super) keys: Vec<HashMap<FeatureKey, u64>>,
     features: Vec<FeatureCount>,
-    labels: Vec<(String, u64, u64)>,
+    labels: Vec<LabelCount>,
 }
 
 struct FeatureCount {
@@ -221,7 +222,7 @@ impl Sampled {
             max: f64::NEG_INFINITY,
             sum: 0.0,
         };
-        let labels = own.labels.iter().map(|l| (l.name.clone(), 0, 0)).collect();
+        let labels = LabelCount::of(&own.labels);
         Self {
             keys: vec![HashMap::new(); schema.tables.len()],
             features: schema.features.iter().map(feature).collect(),
@@ -262,34 +263,11 @@ impl Sampled {
                 }
             }
         }
-        for (count, label) in self.labels.iter_mut().zip(&batch.labels) {
-            for (at, &y) in label.values[..rows].iter().enumerate() {
-                if label.mask.as_ref().is_none_or(|mask| mask[at]) {
-                    count.1 += 1;
-                    count.2 += u64::from(y > 0.5);
-                }
-            }
-        }
+        self.labels.iter_mut().for_each(|count| count.add(batch, rows));
     }
 
     fn judge(&self, job: &Job, findings: &mut Findings) {
-        for (name, rows, ones) in &self.labels {
-            let about = format!("labels.{name}");
-            match ones {
-                _ if *rows == 0 => findings.stop(&about, "has no value in any row of the sample; check the column of the label"),
-                0 => findings.stop(
-                    &about,
-                    format!("is 0 in all {rows} rows of the sample, so nothing can be learned; check the column of the label"),
-                ),
-                n if n == rows => {
-                    findings.stop(
-                        &about,
-                        format!("is 1 in all {rows} rows of the sample, so nothing can be learned; check the column of the label"),
-                    );
-                }
-                _ => {}
-            }
-        }
+        self.labels.iter().for_each(|count| count.judge(findings));
         for (spec, count) in job.schema.features.iter().zip(&self.features) {
             count.judge(&spec.kind, self.rows, findings);
         }
@@ -347,11 +325,6 @@ impl Sampled {
             name: f.name,
             kind: f.kind,
         };
-        let label = |(name, rows, ones): (String, u64, u64)| LabelCheck {
-            name,
-            base_rate: (rows > 0).then(|| ones as f64 / rows as f64),
-            rows,
-        };
         DataCheck {
             rows: rows.map(|(n, _)| n),
             rows_are_exact: rows.is_some_and(|(_, exact)| exact),
@@ -360,7 +333,7 @@ impl Sampled {
             places: self.places,
             is_spread: self.is_spread,
             features: self.features.into_iter().map(feature).collect(),
-            labels: self.labels.into_iter().map(label).collect(),
+            labels: self.labels.into_iter().map(LabelCount::report).collect(),
         }
     }
 

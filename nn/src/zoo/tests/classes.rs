@@ -1,5 +1,5 @@
-//! Tests of labels of classes: scores and losses against their definitions, gradients against finite
-//! differences, and the bits of a GPU.
+//! Tests of labels of classes: scores and losses against their definitions, gradients against
+//! finite differences, and the bits of a GPU.
 
 use std::num::NonZeroUsize;
 
