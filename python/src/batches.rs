@@ -48,7 +48,8 @@ impl BatchReader {
     /// Returns the next batch, whose columns are bytes of little-endian numbers.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let batch = call(py, "next", || {
-            let mut stream = self.stream.lock().map_err(|_| anyhow!("the batches had a fault; read again"))?;
+            let mut stream =
+                self.stream.lock().map_err(|_| anyhow!("the batches had a fault; read again"))?;
             Ok(stream.next().transpose()?)
         })?;
         batch.map(|(batch, _)| as_dict(py, &batch, &self.schema)).transpose()

@@ -133,12 +133,7 @@ fn serve_reports(
 }
 
 /// Calls the handler with a report, and stops the run if the handler returns `False`.
-fn handle(
-    py: Python<'_>,
-    handler: &Py<PyAny>,
-    event: &Event,
-    stop: &AtomicBool,
-) -> PyResult<()> {
+fn handle(py: Python<'_>, handler: &Py<PyAny>, event: &Event, stop: &AtomicBool) -> PyResult<()> {
     let wish = handler.call1(py, (event.kind, event.figures.as_str()))?;
     if wish.extract::<bool>(py).is_ok_and(|goes_on| !goes_on) {
         stop.store(true, Ordering::Relaxed);
