@@ -80,13 +80,21 @@ class Job:
         """The folder of the run."""
         return pathlib.Path(self._validate())
 
-    def check(self, data: typing.Any = None, *, sample: int = 100_000) -> CheckReport:
+    def check(
+        self,
+        data: typing.Any = None,
+        *,
+        valid: typing.Any = None,
+        test: typing.Any = None,
+        sample: int = 100_000,
+    ) -> CheckReport:
         """Returns the problems of the job and its cost in rows, bytes and memory.
 
-        ``sample`` is the number of rows of the training data that are read.
+        ``data``, ``valid`` and ``test`` are those of ``train``. ``sample`` is the number of rows
+        of the training data that are read.
         """
         with tempfile.TemporaryDirectory(prefix="zillion-") as folder:
-            job = self._with_data(pathlib.Path(folder), data, None, None)
+            job = self._with_data(pathlib.Path(folder), data, valid, test)
             return CheckReport(json.loads(_zillion.check(job._json(), sample)))
 
     def train(

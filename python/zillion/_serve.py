@@ -95,6 +95,7 @@ def serve(
             break
     if address is None:
         stop(process, 30.0)
+        output.close()
         text = "\n".join(line[7:] if line.startswith("error: ") else line for line in log)
         raise Error(f"the server did not start: {text or 'it said nothing'}")
     # A full pipe would stop the server.
@@ -106,12 +107,9 @@ def serve(
 
 def drain(output: typing.TextIO, log: typing.Deque[str]) -> None:
     """Reads the log of a server to its end."""
-    try:
+    with output:
         for line in output:
             log.append(line.rstrip("\n"))
-    except ValueError:
-        # The server was stopped, and its output closed.
-        pass
 
 
 def stop(process: "subprocess.Popen[str]", timeout: float) -> None:

@@ -20,7 +20,7 @@ def rows():
                 "item": f"item {item}",
                 "tags": [f"t{draw.randrange(5)}" for _ in range(draw.randrange(3))],
                 "price": round(draw.uniform(1.0, 9.0), 3),
-                "click": int(draw.random() < 0.15 + 0.7 * ((user + item) % 2)),
+                "click": int(draw.random() < 0.05 + 0.45 * (user % 2) + 0.45 * (item % 2)),
             }
         )
     return rows
@@ -35,7 +35,7 @@ def job(tmp_path_factory):
             "user": {"kind": "id"},
             "item": {"kind": "id", "type": "string"},
             "tags": {"kind": "ids", "type": "string", "pooling": "mean"},
-            "price": {"kind": "numeric", "transform": "standardize"},
+            "price": {"kind": "numeric", "transform": "standardise"},
         },
         labels={"click": {}},
         tables={"*": {"dim": 4}},
