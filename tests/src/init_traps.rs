@@ -75,7 +75,7 @@ fn dates_in_texts_are_times() {
         let (day, hour) = (1 + i / 120, i % 24);
         let born = format!("{:02}.{:02}.{}", 1 + i % 28, 1 + i % 12, 1950 + i % 50);
         let label = if label_of(i, i % 30) == 1 { "yes" } else { "no" };
-        let paid = if i % 3 == 0 { "True" } else { "False" };
+        let paid = if i.is_multiple_of(3) { "True" } else { "False" };
         writeln!(text, "u{},2024-05-{day:02} {hour:02}:30:00,{born},{paid},{label}", i % 30)
             .unwrap();
     }

@@ -55,7 +55,7 @@ fn rows() -> Vec<Value> {
         let (day, hour) = (1 + draw(1) % 28, draw(2) % 24);
         let label = ["no", "yes", "sure"][(draw(3) % 3) as usize];
         let taste: Vec<f64> = (4..7).map(|salt| (draw(salt) % 100) as f64 / 64.0).collect();
-        let taste = if i % 9 == 0 { Value::Null } else { json!(taste) };
+        let taste = if i.is_multiple_of(9) { Value::Null } else { json!(taste) };
         json!({
             "user": draw(8) % 20,
             "seen": format!("2024-05-{day:02}T{hour:02}:15:00+02:00"),

@@ -110,7 +110,8 @@ mod tests {
         let cells: Vec<String> = row.iter().map(|value| cell("c", value).unwrap()).collect();
         assert_eq!(cells, ["a b", "1234567890123456789012", "1.50"]);
         let row = kept.next_row().unwrap();
-        assert_eq!(row.iter().map(json).collect::<Vec<_>>(), [().into(), "007".into(), ().into()]);
+        let copies: Vec<serde_json::Value> = row.iter().map(json).collect();
+        assert_eq!(serde_json::Value::from(copies), serde_json::json!([null, "007", null]));
         assert!(kept.next_row().is_err());
 
         let file = folder.path().join("rows.jsonl");
