@@ -30,9 +30,9 @@ fn batch(seed: u64, rows: usize, loss: LossSpec) -> TestBatch {
         groups.extend(std::iter::repeat_n(number as f32, (number % 9 + 1).min(rest)));
     }
     batch.numeric.push(groups);
+    batch.weight[rows / 3] = 2.0;
     batch.weight[rows / 2] = 0.0;
     batch.labels[rows / 2] = f32::NAN;
-    batch.weight[rows / 3] = 2.0;
     batch
 }
 
