@@ -16,6 +16,7 @@
 The keys of a job are those of the job file (docs/JOB.md).
 """
 
+from . import importers
 from ._client import Client
 from ._errors import Error, InternalError, Interrupted, JobError, Refused, ServerError
 from ._job import CheckReport, Job
@@ -45,6 +46,7 @@ __all__ = [
     "Server",
     "ServerError",
     "compare",
+    "importers",
     "read",
     "serve",
 ]
