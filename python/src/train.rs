@@ -82,6 +82,7 @@ fn run(
 ) -> anyhow::Result<String> {
     let options = TrainOptions {
         resume,
+        overwrite: false,
         from: start,
         workers: compute_pool(job.run.threads)?,
         files: durable_files()?,

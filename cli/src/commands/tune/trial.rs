@@ -62,6 +62,7 @@ impl Trainer {
         }
         let options = TrainOptions {
             resume: true,
+            overwrite: false,
             from: None,
             workers: self.workers.clone(),
             files: self.files.clone(),
