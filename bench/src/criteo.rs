@@ -3,8 +3,9 @@
 //!
 //! The system with which Zillion is compared (the peer, see docs/BENCHMARKS.md) uses the same
 //! model: 26 ids that share one table with 16 + 1 floats in each row, 13 numbers, and an MLP with
-//! layers of 400, 400 and 400, if the model is a DeepFM. The values of the weights do not influence the time. The places of
-//! the rows influence the time, so the rows must be scattered over the table.
+//! layers of 400, 400 and 400, if the model is a DeepFM. The values of the weights do not influence
+//! the time. The places of the rows influence the time, so the rows must be scattered over the
+//! table.
 
 mod requests;
 

@@ -12,9 +12,9 @@ const LARGE: u64 = 100_000;
 /// The kinds of models that can be drafted from one file of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DraftedModel {
-    /// Logistic regression.
+    /// Logistic regression over ids and numbers.
     Lr,
-    /// A factorisation machine.
+    /// A factorisation machine over vectors of ids.
     Fm,
     /// A multilayer perceptron over vectors and numbers.
     Dnn,

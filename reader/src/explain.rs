@@ -93,23 +93,27 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
         Refusal::Raw(ValueError::NoText) => says(&format!(
             "is a number with a fraction, which {used_by} cannot read, because such a number has several spellings; write it as a string"
         )),
-        Refusal::List => match field.role {
-            Role::Id { .. } | Role::RawId { .. } => says(&format!(
-                "is a list or has a weight, but {used_by} reads one plain id in each row; declare `kind = \"ids\"`"
-            )),
-            _ => says(&format!(
-                "is a list, but {used_by} reads one value in each row; name another column"
-            )),
-        },
-        Refusal::Object => says(&format!(
-            "is an object, which {used_by} cannot read; write each part of the object under a key of the row"
-        )),
-        Refusal::Weighted => says(&format!(
-            "has weights other than 1, which a request for {used_by} cannot contain; score such rows from files"
-        )),
+        Refusal::List | Refusal::Object | Refusal::Weighted => says(&explain_shape(refusal, field)),
         Refusal::TooManyIds => {
             "the shuffle window has more than 2^31 ids; lower `data.shuffle_window`".to_owned()
         }
+    }
+}
+
+/// Returns the problem of a list, an object or a value with a weight, without the value.
+fn explain_shape(refusal: Refusal, field: &Field) -> String {
+    let used_by = &field.used_by;
+    match (refusal, &field.role) {
+        (Refusal::Object, _) => format!(
+            "is an object, which {used_by} cannot read; write each part of the object under a key of the row"
+        ),
+        (Refusal::Weighted, _) => format!(
+            "has weights other than 1, which a request for {used_by} cannot contain; score such rows from files"
+        ),
+        (_, Role::Id { .. } | Role::RawId { .. }) => format!(
+            "is a list or has a weight, but {used_by} reads one plain id in each row; declare `kind = \"ids\"`"
+        ),
+        _ => format!("is a list, but {used_by} reads one value in each row; name another column"),
     }
 }
 

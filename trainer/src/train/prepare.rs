@@ -51,8 +51,7 @@ fn check_newest(
         return Ok(());
     }
     Err(Error::Refused(format!(
-        "another process wrote a checkpoint into the folder {} while this one started; start it \
-         again",
+        "another process wrote a checkpoint into {} while this one started; start it again",
         dir.path().display()
     )))
 }

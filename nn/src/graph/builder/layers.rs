@@ -28,9 +28,10 @@ impl GraphBuilder {
         self.push(name, Op::Linear, &[x, weight])
     }
 
-    /// Adds `x·w`, where `w [in, out]` is initially zero, as the weights of a linear model are. With
-    /// one output per layer, Xavier normal weights would be as large as the numbers themselves: the
-    /// first scores would be noise, which a small rate takes hundreds of steps to remove.
+    /// Adds `x·w`, where `w [in, out]` is initially zero, as the weights of a linear model are.
+    /// With one output per layer, Xavier normal weights would be as large as the numbers
+    /// themselves: the first scores would be noise, which a small rate takes hundreds of steps to
+    /// remove.
     pub fn linear_from_zero(&mut self, name: &str, x: NodeId, out: usize) -> Result<NodeId> {
         let zero = ParamInit::Constant { value: 0.0 };
         let shape = (self.cols(x), out);
