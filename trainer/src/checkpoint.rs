@@ -49,8 +49,9 @@ pub(crate) use bucket::RunBucket;
 pub(crate) use chain::Link;
 pub use manifest::{Best, FileDigest, Manifest, Parent, Progress, TableTime, TrainingFile};
 pub use products::{KeptAlgorithm, ProductChoice};
+pub(crate) use run_dir::CHECKPOINTS;
 pub use run_dir::RunDir;
-pub(crate) use run_lock::RunLock;
+pub(crate) use run_lock::{LOCK, RunLock};
 pub use shrink::Shrunk;
 pub(crate) use writing::{Retention, Writing, Written};
 

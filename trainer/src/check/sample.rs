@@ -10,7 +10,7 @@ use zillion_reader::{BatchOrder, DataConfig, Dataset, Frequencies};
 
 use super::label_counts::LabelCount;
 use super::report::{DataCheck, FeatureCheck, Findings};
-use super::stretches::Stretches;
+use super::stretches::{NotSpread, Stretches};
 use crate::error::Result;
 use crate::job::Job;
 
@@ -72,16 +72,21 @@ pub(super) fn draw(
     let order = BatchOrder { seed: job.seed, shuffle: false, batch_rows: BATCH, drop_last: false };
     let schema = without_statistics(&job.schema);
     let mut sampled = Sampled::new(&schema, &job.schema);
-    let stretches = Stretches::choose(&config, train, of_rows, rows);
+    let dataset = Dataset::open(&config, &files, &schema)?.thinned(&config, job.seed)?;
+    let mut stretches = Stretches::choose(&config, train, of_rows, rows);
     let count = stretches.places.len() as u64;
-    let mut first_rejects = Vec::new();
+    let mut first_rejects: Vec<String> = Vec::new();
     let mut skipped = 0;
     for (at, place) in (0..).zip(&stretches.places) {
         // The rows of the last stretches make up for stretches that are shorter.
         let limit = (sampled.rows + (rows - sampled.rows).div_ceil(count - at)).min(rows);
         let mut stretch = Stretch { schema: &schema, limit, order, workers };
-        match stretch.read(place.open(&config, &files, &schema, job.seed), &mut sampled) {
-            Ok(rejects) => first_rejects.extend(rejects),
+        match stretch.read(place.open(&config, &dataset, &schema), &mut sampled) {
+            // Stretches of rows share the list of their bad rows.
+            Ok(rejects) => {
+                first_rejects.retain(|known| !rejects.contains(known));
+                first_rejects.extend(rejects);
+            }
             Err(_) if place.may_begin_in_quotes(&config) => skipped += 1,
             Err(error) => {
                 let first = error.to_string();
@@ -90,16 +95,19 @@ pub(super) fn draw(
             }
         }
     }
+    if count == 1 && sampled.rows < rows {
+        // The sample has all rows of the data.
+        stretches.not_spread = None;
+    }
     sampled.places = count - skipped;
     sampled.is_spread = stretches.not_spread.is_none();
     first_rejects.truncate(FIRST_REJECTS);
-    if let Some(reason) = stretches.not_spread {
+    if let Some(NotSpread { reason, remedy }) = stretches.not_spread {
         findings.note(
             "data.train",
             format!(
                 "the sample is the beginning of the data, because {reason}: if the rows are sorted by \
-                 time, its shares and numbers of ids are those of the first hours; convert the files \
-                 to Parquet"
+                 time, its shares and numbers of ids are those of the first hours; {remedy}"
             ),
         );
     }
@@ -139,7 +147,7 @@ impl Stretch<'_> {
             passed = cursor.row;
         }
         sampled.rejected += rejected + batches.take_rejected().len() as u64;
-        sampled.passed += passed - from.row;
+        sampled.passed += passed.saturating_sub(from.row);
         Ok(dataset.first_rejects())
     }
 }

@@ -28,7 +28,13 @@ pub(super) struct Stretches {
     pub(super) places: Vec<Place>,
     /// The reason why the sample is the beginning of the data, or `None` if it is spread over all
     /// files or has all rows.
-    pub(super) not_spread: Option<String>,
+    pub(super) not_spread: Option<NotSpread>,
+}
+
+/// The reason why a sample is the beginning of the data, and the remedy.
+pub(super) struct NotSpread {
+    pub(super) reason: String,
+    pub(super) remedy: &'static str,
 }
 
 /// The place of a stretch.
@@ -53,7 +59,12 @@ impl Stretches {
         if rows.is_some_and(|rows| rows <= sample) {
             return whole(None);
         }
-        // The rows of each place would be too few to be worth opening the files again.
+        if config.sample.is_some() || config.negatives.is_some() {
+            // Stretches of drawn rows are longer than they have rows, so they could overlap.
+            let reason = "`data.sample` or `data.negatives` draws its rows".to_owned();
+            return whole(Some(NotSpread { reason, remedy: "examine more rows" }));
+        }
+        // Each place has at least one row.
         let count = STRETCHES.min(sample);
         if let Some(rows) = data.rows() {
             let start = |at: u64| (u128::from(rows) * u128::from(at) / u128::from(count)) as u64;
@@ -64,7 +75,9 @@ impl Stretches {
         }
         match text_places(config, data, count) {
             Ok(places) => Self { places, not_spread: None },
-            Err(reason) => whole(Some(reason)),
+            Err(reason) => {
+                whole(Some(NotSpread { reason, remedy: "convert the files to Parquet" }))
+            }
         }
     }
 }
@@ -106,22 +119,18 @@ fn text_places(
 
 impl Place {
     /// Opens the data at the place. Returns it with the position of the first row of the stretch.
+    /// `data` is the opened data, which has the rows of all files.
     pub(super) fn open(
         &self,
         config: &DataConfig,
-        files: &[PathBuf],
+        data: &Dataset,
         schema: &Schema,
-        seed: u64,
     ) -> Result<(Dataset, Cursor)> {
         match self {
-            Self::Row(row) => {
-                let dataset = Dataset::open(config, files, schema)?.thinned(config, seed)?;
-                Ok((dataset, Cursor { row: *row, ..Cursor::default() }))
-            }
+            Self::Row(row) => Ok((data.clone(), Cursor { row: *row, ..Cursor::default() })),
             Self::Byte(path, 0) => {
                 let files = [path.clone()];
-                let dataset = Dataset::open(config, &files, schema)?.thinned(config, seed)?;
-                Ok((dataset, Cursor::default()))
+                Ok((Dataset::open(config, &files, schema)?, Cursor::default()))
             }
             Self::Byte(path, byte) => {
                 let format = format_of(path, config.format)?;
@@ -132,7 +141,7 @@ impl Place {
                     })?;
                 let name = format!("{} (behind byte {byte})", path.display());
                 let dataset = Dataset::from_reader(&config, text, &name, schema, Labels::Required)?;
-                Ok((dataset.thinned(&config, seed)?, Cursor::default()))
+                Ok((dataset, Cursor::default()))
             }
         }
     }

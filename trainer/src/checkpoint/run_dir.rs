@@ -10,7 +10,8 @@ use super::Checkpoint;
 use super::chain::read_parent;
 use crate::error::{Error, Result};
 
-const CHECKPOINTS: &str = "checkpoints";
+/// The name of the folder with the checkpoints.
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
 const PREFIX: &str = "step-";
 /// The word between the step and the cut in the name of a folder.
 const CUT: &str = "-cut-";

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::RunDir;
 use crate::error::{Error, Result};
 
-const LOCK: &str = "LOCK";
+/// The name of the file of the lock.
+pub(crate) const LOCK: &str = "LOCK";
 /// The number of times, ten milliseconds apart, that a process tries again to take the lock. A
 /// process that was killed keeps it until the system has ended it.
 const MOST_TRIES: u32 = 100;

@@ -3,14 +3,15 @@
 //! # Crash consistency
 //! The old run is removed only when the job, its data and its tables could be opened and the lock
 //! of the folder is held. The id of the run goes first, so that no new run takes it over. Then the
-//! checkpoints go, the newest one first. If the process is killed in between, the rest is still the
-//! folder of a run, and can be replaced in the same way.
+//! checkpoints go, the newest one first, and the record goes last. If the process is killed in
+//! between, the rest is still the folder of a run, and can be replaced in the same way.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use super::TrainOptions;
 use super::warm_start;
-use crate::checkpoint::{Checkpoint, RunDir};
+use crate::checkpoint::{CHECKPOINTS, Checkpoint, LOCK, RunDir};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::online::stream_folder;
@@ -55,7 +56,8 @@ pub(super) fn check(job: &Job, options: &TrainOptions, dir: &RunDir) -> Result<(
             "the new run begins from this run; choose another folder for the new run (`run.output`)",
         );
     }
-    let has_run = RunId::exists(folder) || !dir.steps()?.is_empty();
+    let has_record = folder.join(RECORD_FILE).exists();
+    let has_run = has_record || RunId::exists(folder) || !dir.steps()?.is_empty();
     if !has_run && has_files(folder)? {
         return refuse(
             "it has files, but no run; choose another folder (`run.output`), or remove the files \
@@ -79,26 +81,36 @@ pub(super) fn remove_old_run(dir: &RunDir, options: &TrainOptions) -> Result<()>
     let files = &options.files;
     RunId::remove(dir.path(), files)?;
     dir.remove_all(files)?;
-    for name in [RECORD_FILE, HISTORY_FILE] {
+    let version = dir.path().join(warm_start::FOLDER);
+    if version.exists() {
+        files.remove_dir(version)?;
+    }
+    for name in [HISTORY_FILE, RECORD_FILE] {
         let path = dir.path().join(name);
         if path.exists() {
             files.remove_file(path)?;
         }
     }
-    let version = dir.path().join(warm_start::FOLDER);
-    if version.exists() {
-        files.remove_dir(version)?;
-    }
     Ok(())
 }
 
-/// Returns whether a folder has entries. A folder that does not exist has none.
+/// Returns whether a folder has files that a run which has not begun does not make. A folder that
+/// does not exist has none.
 fn has_files(folder: &Path) -> Result<bool> {
-    match std::fs::read_dir(folder) {
-        Ok(mut entries) => Ok(entries.next().is_some()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(Error::io("cannot list the folder", folder)(error)),
+    let read = Error::io("cannot list the folder", folder);
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(read(error)),
+    };
+    for entry in entries {
+        let name = entry.map_err(&read)?.file_name();
+        // The lock and the folder of checkpoints are made first.
+        if name != LOCK && name != CHECKPOINTS {
+            return Ok(true);
+        }
     }
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -156,6 +168,13 @@ mod tests {
         assert!(refused("old", SMALL, overwriting()).contains("trains into the folder"));
         drop(lock);
         assert_eq!(place.files("old"), before);
+
+        // The rest of a replacement that was killed can be replaced too.
+        std::fs::create_dir_all(place.path("rest/checkpoints")).unwrap();
+        for name in ["LOCK", "record.json", "curves.svg"] {
+            std::fs::write(place.path("rest").join(name), "").unwrap();
+        }
+        train(place.job("rest", SMALL), overwriting(), &mut Silent).unwrap();
 
         std::fs::create_dir(place.path("mine")).unwrap();
         std::fs::write(place.path("mine/thesis.tex"), "all my work").unwrap();
