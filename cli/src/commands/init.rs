@@ -1,6 +1,7 @@
 //! `zillion init`: writes a job file for a file of rows, which can be run at once. A comment beside
 //! each guess gives its reason.
 
+mod feature;
 mod model;
 
 use std::collections::BTreeSet;
@@ -15,7 +16,6 @@ use zillion_datatools::{
     DraftedModel, EventTime, Guess, Guessed, GuessedLabel, Recipe, SplitBy, SplitFile, SplitSpec,
     sniff,
 };
-use zillion_feature::RawType;
 use zillion_reader::{ColumnType, DataConfig, Dataset, Header};
 use zillion_trainer::Job;
 
@@ -301,7 +301,7 @@ impl Draft {
         self.write_columns(&mut text);
         text.push_str("\n# What a row holds. A missing id is an id of its own.\n");
         for (name, column, meaning) in &self.features {
-            write_feature(&mut text, name, column, meaning);
+            feature::write(&mut text, name, column, meaning);
         }
         if let Some(time) = &self.preview.guess.event_time {
             self.offer_parts(&mut text, time);
@@ -426,65 +426,6 @@ impl Draft {
 
     fn model(&self) -> String {
         model::text(&Recipe::new(self.model, self.preview.profile.rows), self.valid.is_some())
-    }
-}
-
-fn write_feature(text: &mut String, name: &str, column: &str, meaning: &Guessed) {
-    let mut section = |kind: &str, reason: &str| {
-        let _ = writeln!(text, "[features.{name}]  # {}", one_line(reason));
-        if name != column {
-            let _ = writeln!(text, "column = {}", quoted(column));
-        }
-        let _ = writeln!(text, "kind = \"{kind}\"");
-    };
-    let word = |raw: &RawType| match raw {
-        RawType::I64 => "i64",
-        RawType::U64 => "u64",
-        RawType::String => "string",
-    };
-    match meaning {
-        Guessed::Id { raw, reason } => {
-            section("id", reason);
-            if *raw != RawType::I64 {
-                let _ = writeln!(text, "type = \"{}\"", word(raw));
-            }
-        }
-        Guessed::Ids { raw, reason } => {
-            section("ids", reason);
-            let _ = writeln!(text, "type = \"{}\"\npooling = \"mean\"", word(raw));
-        }
-        Guessed::Weighted { raw, reason } => {
-            section("ids", reason);
-            let _ = writeln!(text, "type = \"{}\"\npooling = \"sum\"", word(raw));
-        }
-        Guessed::Numeric { log, missing, reason } => {
-            section("numeric", reason);
-            let transform = if *log { "log1p" } else { "standardise" };
-            let _ = writeln!(text, "transform = \"{transform}\"");
-            if let Some(missing) = missing {
-                let missing = Value::from(*missing);
-                let _ = writeln!(text, "missing = {missing}  # the median stands for it");
-            }
-        }
-        Guessed::Vector { size, has_gaps, reason } => {
-            section("vector", reason);
-            let _ = writeln!(text, "size = {size}");
-            if *has_gaps {
-                let _ =
-                    writeln!(text, "missing = 0.0  # stands for each float of a missing vector");
-            }
-        }
-        Guessed::Time { unit, order, reason } => {
-            section("bucketized", reason);
-            let _ = writeln!(text, "buckets = 16\nderive = \"days\"");
-            if let Some(Ok(unit)) = unit.map(Value::try_from) {
-                let _ = writeln!(text, "time_unit = {unit}");
-            }
-            if let Some(Ok(order)) = order.map(Value::try_from) {
-                let _ = writeln!(text, "date_order = {order}");
-            }
-        }
-        Guessed::Left(_) => {}
     }
 }
 
