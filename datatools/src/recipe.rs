@@ -124,6 +124,9 @@ pub struct DeepRecipe {
 }
 
 impl Recipe {
+    /// The reason for the length of vectors.
+    pub const DIM_REASON: &str =
+        "enough to begin with; 16 or 32 where users and items pair strongly";
     /// The reason for the dropout.
     pub const DROPOUT_REASON: &str = "without it, small data is learned by heart in a few epochs";
     /// The reason for the size of a batch.

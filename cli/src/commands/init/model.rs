@@ -9,7 +9,7 @@ use zillion_datatools::{DraftedModel, Recipe};
 pub(super) fn text(recipe: &Recipe, validates: bool) -> String {
     let Recipe { model, dim, std, table_lr, dense_lr, batch_size, .. } = recipe;
     let mut text = String::from("# One table a feature; [tables.NAME] overrides these for one.\n");
-    let _ = writeln!(text, "[tables.\"*\"]\ndim = {dim}");
+    let _ = writeln!(text, "[tables.\"*\"]\ndim = {dim}  # {}", Recipe::DIM_REASON);
     let _ = writeln!(text, "initializer = {{ kind = \"normal\", std = {std} }}");
     let _ = writeln!(
         text,
