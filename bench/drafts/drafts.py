@@ -10,7 +10,7 @@ For each set and kind of model: `init` drafts a job, which trains as drafted wit
 jobs around the draft (rates, dims, dropout, l2, batch size, layers) is judged by the AUC of the validation rows, and the
 best of them, or the draft, trains with the same seeds: the tuned job. LightGBM gets the columns that the draft kept, ids
 as categories, and stops early by the same validation rows. Every figure is the AUC of the test rows. What has been
-measured is kept in SETS/measured.jsonl and not measured again; a job that differs is another measurement.
+measured is kept in SETS/measured.jsonl and not measured again; another job or binary is another measurement.
 """
 
 import argparse
@@ -55,6 +55,8 @@ class Bench:
         self.zillion, self.sets, self.threads = args.zillion.resolve(), args.sets.resolve(), args.threads
         self.memory = Memory(self.sets / "measured.jsonl")
         self.scratch = args.scratch
+        # Another binary may train to other figures.
+        self.binary = hashlib.sha256(self.zillion.read_bytes()).hexdigest()[:12]
 
     def draft(self, name, kind):
         """Returns the text of the job that `init` writes for a set; `kind` is a model or None."""
@@ -85,7 +87,7 @@ class Bench:
                     "calibration": report["calibration"], "steps": report["steps"]}
 
         # Comments, which hold the reasons, do not change what a job computes.
-        return self.memory.of(["train", name, tomllib.loads(text), seed, list(changes)], measure)
+        return self.memory.of(["train", self.binary, name, tomllib.loads(text), seed, list(changes)], measure)
 
     def tune(self, name, text, tries, pool):
         """Returns the settings of the best of `tries` jobs around the draft, by the AUC of the validation rows."""

@@ -98,6 +98,8 @@ pub struct Recipe {
     pub model: DraftedModel,
     /// The number of floats of each vector.
     pub dim: usize,
+    /// The standard deviation of the initial values of vectors.
+    pub std: f64,
     /// The learning rate of the tables, which learn by Adagrad.
     pub table_lr: f64,
     /// The settings of the hidden layers, or `None` if the model has none.
@@ -122,6 +124,9 @@ pub struct DeepRecipe {
 }
 
 impl Recipe {
+    /// The reason for the length of vectors.
+    pub const DIM_REASON: &str =
+        "enough to begin with; 16 or 32 where users and items pair strongly";
     /// The reason for the dropout.
     pub const DROPOUT_REASON: &str = "without it, small data is learned by heart in a few epochs";
     /// The reason for the size of a batch.
@@ -140,12 +145,19 @@ impl Recipe {
         Self {
             model,
             dim: 8,
-            table_lr: if model.is_deep() { beside_layers } else { 0.05 },
+            // The top layers of this model read products of vectors alone, which are too small to
+            // learn from if vectors begin near zero.
+            std: if model == DraftedModel::Dlrm { 0.1 } else { 0.01 },
+            table_lr: match model {
+                DraftedModel::Lr => 0.05,
+                DraftedModel::Fm => 0.02,
+                _ => beside_layers,
+            },
             deep: model.is_deep().then_some(deep),
             dense_lr: if model.is_deep() { 0.001 } else { 0.01 },
             batch_size: (rows / 100).clamp(32, 1024).next_power_of_two(),
-            factor: 0.3,
-            patience: 2,
+            factor: 0.5,
+            patience: 3,
         }
     }
 

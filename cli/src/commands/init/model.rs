@@ -7,10 +7,10 @@ use zillion_datatools::{DraftedModel, Recipe};
 /// Returns the sections `[tables."*"]`, `[model]` and `[train]`. `validates` says whether the job
 /// has validation rows, which decide when the training stops.
 pub(super) fn text(recipe: &Recipe, validates: bool) -> String {
-    let Recipe { model, dim, table_lr, dense_lr, batch_size, .. } = recipe;
+    let Recipe { model, dim, std, table_lr, dense_lr, batch_size, .. } = recipe;
     let mut text = String::from("# One table a feature; [tables.NAME] overrides these for one.\n");
-    let _ = writeln!(text, "[tables.\"*\"]\ndim = {dim}");
-    text.push_str("initializer = { kind = \"normal\", std = 0.01 }\n");
+    let _ = writeln!(text, "[tables.\"*\"]\ndim = {dim}  # {}", Recipe::DIM_REASON);
+    let _ = writeln!(text, "initializer = {{ kind = \"normal\", std = {std} }}");
     let _ = writeln!(
         text,
         "# {}\noptimizer = {{ kind = \"adagrad\", lr = {table_lr}, initial_accumulator = 0.001 }}",
