@@ -54,7 +54,7 @@ impl Failure {
         Self { exception: "InternalError", text }
     }
 
-    /// Returns the exception of the package's class for it.
+    /// Returns the exception, whose class is looked up in the package.
     pub(crate) fn into_exception(self, py: Python<'_>) -> PyErr {
         let class = py.import(EXCEPTIONS).and_then(|module| module.getattr(self.exception));
         match class.and_then(|class| class.call1((self.text,))) {

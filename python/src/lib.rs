@@ -11,6 +11,7 @@
 //! * [`train`]: a training with callbacks in Python;
 //! * [`model`]: a checkpoint that scores rows;
 //! * [`batches`]: the batches of a job;
+//! * [`tables`]: tables for models in Python;
 //! * [`command`]: the command line.
 
 mod batches;
@@ -18,6 +19,7 @@ mod boundary;
 mod command;
 mod job;
 mod model;
+mod tables;
 mod train;
 
 /// The functions and classes of the module.
@@ -31,6 +33,8 @@ mod _zillion {
     use crate::job::{check, effective, load, parse, print, validate};
     #[pymodule_export]
     use crate::model::Model;
+    #[pymodule_export]
+    use crate::tables::Tables;
     #[pymodule_export]
     use crate::train::train;
 }

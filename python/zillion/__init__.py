@@ -25,6 +25,7 @@ from ._read import Batch, Keys, Label, read
 from ._registry import Registry
 from ._run import Run, compare
 from ._serve import Server, serve
+from ._tables import Pulled, Tables
 
 
 __all__ = [
@@ -40,11 +41,13 @@ __all__ = [
     "Keys",
     "Label",
     "Progress",
+    "Pulled",
     "Refused",
     "Registry",
     "Run",
     "Server",
     "ServerError",
+    "Tables",
     "compare",
     "importers",
     "read",

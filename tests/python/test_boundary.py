@@ -12,7 +12,8 @@ from zillion import _zillion
 
 CALLS = [
     "load", "parse", "print", "effective", "validate", "check", "train", "Model", "predict",
-    "evaluate", "BatchReader", "next", "run_command",
+    "evaluate", "BatchReader", "next", "run_command", "Tables", "dims", "lookup", "gather", "keep",
+    "step", "discard", "statistics", "find", "save", "restore",
 ]
 
 
@@ -38,7 +39,28 @@ def calls(job, run, tmp_path):
         "BatchReader": lambda: _zillion.BatchReader(text, "train", None, None),
         "next": lambda: next(reader),
         "run_command": lambda: _zillion.run_command(["zillion", "model", "list"]),
+        "Tables": lambda: _zillion.Tables(text_of_tables()),
+        "dims": lambda: _zillion.Tables(text_of_tables()).dims(),
+        "lookup": lambda: _zillion.Tables(text_of_tables()).lookup([0], bytes(8), True),
+        "gather": lambda: _zillion.Tables(text_of_tables()).lookup([0], bytes(8), True),
+        "keep": lambda: _zillion.Tables(text_of_tables()).keep(1, bytes(8)),
+        "step": lambda: _zillion.Tables(text_of_tables()).step(1.0),
+        "discard": lambda: _zillion.Tables(text_of_tables()).discard(),
+        "statistics": lambda: _zillion.Tables(text_of_tables()).statistics(),
+        "find": lambda: _zillion.Tables(text_of_tables()).find(0, 7),
+        "save": lambda: _zillion.Tables(text_of_tables()).save(str(tmp_path / "tables")),
+        "restore": lambda: _zillion.Tables(text_of_tables()).restore(str(tmp_path)),
     }
+
+
+def text_of_tables():
+    """Returns the JSON of a job whose only feature is an id."""
+    return zl.Job(
+        features={"user": {"kind": "id"}},
+        labels={"label": {}},
+        tables={"*": {"dim": 2}},
+        model={"kind": "dnn", "hidden": [1]},
+    )._json()
 
 
 def test_a_panic_is_an_exception(job, run, tmp_path, monkeypatch):

@@ -1,0 +1,354 @@
+//! The state of tables, and the lookups of the present step.
+//!
+//! A step has any number of lookups. Each gets a ticket, and its gradients are kept under the
+//! ticket. At the end of the step, the gradients of all lookups are summed by key and pushed once.
+//!
+//! # Invariants
+//! The sum of a key's gradients is taken in the order of the fields, then of the lookups, then of
+//! the rows. So the result does not depend on the number of threads.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use serde::{Deserialize, Serialize};
+use zillion_console::exit::usage_error;
+use zillion_console::{compute_pool, durable_files};
+use zillion_device::{Files, Workers};
+use zillion_embedding::Rates;
+use zillion_feature::{
+    Batch, FeatureKey, KeyColumn, LookupPlan, PlanScratch, RowBuffer, Step, TableId,
+};
+use zillion_ps::{
+    Checkpointing as _, LocalClient, PullOptions, PushMode, SpillOptions, StepClient as _,
+    StepReport, TableAccess as _, TableOptions,
+};
+use zillion_rows::{TableClock, TableParts};
+use zillion_trainer::Job;
+
+use super::rows::{Piece, sum_gradients};
+
+/// The largest number of lookups in a step. More of them are a step that is never ended.
+const MOST_LOOKUPS: usize = 1024;
+/// The largest number of ids of one lookup.
+const MOST_IDS: usize = 1 << 30;
+/// The name of the file that lists the parts of saved tables.
+const MANIFEST: &str = "tables.json";
+/// The format of that file.
+const FORMAT: u32 = 1;
+
+/// The tables with what a step needs.
+pub(super) struct State {
+    pub(super) client: LocalClient,
+    pub(super) job: Job,
+    pub(super) workers: Arc<Workers>,
+    files: Files,
+    scratch: PlanScratch,
+    /// The memory of the rows that the last lookup read.
+    pub(super) buffer: RowBuffer,
+    /// The number of steps that changed the tables.
+    step: u64,
+    /// The lookups of the present step, in the order of their tickets.
+    pub(super) lookups: Vec<Lookup>,
+    tickets: u64,
+}
+
+/// A lookup of the present step.
+pub(super) struct Lookup {
+    pub(super) ticket: u64,
+    /// The fields, as positions among the sparse columns of the job.
+    fields: Vec<usize>,
+    rows: usize,
+    pub(super) dim: usize,
+    batch: Batch,
+    pub(super) plan: Arc<LookupPlan>,
+    /// The gradients, of shape `[rows, fields, dim]`; `None` until they are given.
+    gradients: Option<Vec<f32>>,
+}
+
+/// The file that lists the parts of saved tables.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    format: u32,
+    step: u64,
+    tables: Vec<TableParts>,
+}
+
+impl State {
+    pub(super) fn open(job: Job) -> Result<Self> {
+        for table in &job.tables {
+            let about = |key: &str, problem: &str| {
+                usage_error(format!("`tables.{}.{key}`: {problem}; remove it", table.name))
+            };
+            if table.dense {
+                return about("dense", "tables in Python have no vocabulary to fill them with");
+            }
+            if table.statistics.is_some() {
+                return about("statistics", "tables in Python see no labels");
+            }
+            if table.clock() == TableClock::EventTime {
+                return about("eviction", "tables in Python see no event times");
+            }
+        }
+        let (workers, files) = (compute_pool(job.run.threads)?, durable_files()?);
+        let memory: Vec<(TableId, u64)> = (0..)
+            .map(TableId)
+            .zip(&job.tables)
+            .filter_map(|(id, table)| Some((id, job.run.spill.get(&table.name)?.bytes())))
+            .collect();
+        let folder = job.run.spill_folder.clone().unwrap_or_else(|| job.output().join("spill"));
+        let spill =
+            (!memory.is_empty()).then(|| SpillOptions { folder, files: files.clone(), memory });
+        let options = TableOptions {
+            max_bytes: job.train.max_table_bytes,
+            spill,
+            ..TableOptions::new(job.tables.clone(), job.run.shards)
+        };
+        let client = LocalClient::open(options, workers.clone())?;
+        Ok(Self {
+            client,
+            job,
+            workers,
+            files,
+            scratch: PlanScratch::default(),
+            buffer: RowBuffer::default(),
+            step: 0,
+            lookups: Vec::new(),
+            tickets: 0,
+        })
+    }
+
+    fn table(&self, field: usize) -> Result<TableId> {
+        let table = self.job.schema.sparse_tables().get(field).copied();
+        table.ok_or_else(|| anyhow!("field {field} does not exist; the tables have fewer fields"))
+    }
+
+    pub(super) fn dim(&self, field: usize) -> usize {
+        let table = self.job.schema.sparse_tables().get(field).copied();
+        table.map_or(0, |table| self.client.layouts()[table.index()].width())
+    }
+
+    /// Reads the rows of ids.
+    pub(super) fn read(
+        &mut self,
+        fields: &[usize],
+        ids: &[u8],
+        trains: bool,
+    ) -> Result<(Lookup, RowBuffer)> {
+        let (batch, rows, dim) = self.batch(fields, ids)?;
+        let plan = Arc::new(LookupPlan::build(&batch, &self.job.schema, &mut self.scratch));
+        let buffer = std::mem::take(&mut self.buffer);
+        let mut lookup =
+            Lookup { ticket: 0, fields: fields.to_vec(), rows, dim, batch, plan, gradients: None };
+        if !trains {
+            let (found, _) = self.client.lookup(&lookup.plan, buffer)?;
+            return Ok((lookup, found));
+        }
+        if self.lookups.len() >= MOST_LOOKUPS {
+            bail!(
+                "a step has {MOST_LOOKUPS} lookups for training and is not ended; call `step` after \
+                 the backward pass, `discard` to leave it out, or look up without gradients"
+            );
+        }
+        if self.lookups.is_empty() {
+            self.client.begin_step(Step(self.step + 1), Rates::default())?;
+        }
+        let pulled = self.client.pull(&lookup.plan, PullOptions::default(), buffer);
+        let found = match pulled {
+            Ok(found) => found,
+            Err(error) => {
+                if self.lookups.is_empty() {
+                    self.client.discard()?;
+                }
+                return Err(error.into());
+            }
+        };
+        self.tickets += 1;
+        lookup.ticket = self.tickets;
+        Ok((lookup, found))
+    }
+
+    /// Returns the batch of ids of shape `[rows, fields]`, its rows and the floats of a row.
+    fn batch(&self, fields: &[usize], ids: &[u8]) -> Result<(Batch, usize, usize)> {
+        let count = ids.len() / size_of::<i64>();
+        if fields.is_empty() || !count.is_multiple_of(fields.len()) || !ids.len().is_multiple_of(8)
+        {
+            bail!(
+                "{} bytes are no ids of {} fields; give 8 bytes for each",
+                ids.len(),
+                fields.len()
+            );
+        }
+        if count > MOST_IDS {
+            bail!("a lookup of {count} ids; at most {MOST_IDS} are allowed, use smaller batches");
+        }
+        let dim = self.dim(fields[0]);
+        for (at, &field) in fields.iter().enumerate() {
+            self.table(field)?;
+            if self.dim(field) != dim {
+                return usage_error(
+                    "the fields of one lookup have different dims; split the lookup",
+                );
+            }
+            if fields[..at].contains(&field) {
+                return usage_error("a field occurs twice in one lookup; name each field once");
+            }
+        }
+        let mut batch = Batch::empty(&self.job.schema);
+        batch.rows = count / fields.len();
+        for (at, &field) in fields.iter().enumerate() {
+            let places = ids.chunks_exact(size_of::<i64>()).skip(at).step_by(fields.len());
+            let key = |id: &[u8]| {
+                let id = id.first_chunk().copied().map(i64::from_le_bytes).unwrap_or_default();
+                FeatureKey::from_i64(id)
+            };
+            batch.sparse[field] = KeyColumn::single(places.map(key).collect());
+        }
+        let rows = batch.rows;
+        Ok((batch, rows, dim))
+    }
+
+    /// Pushes the gradients of all lookups that have some, and ends the step.
+    pub(super) fn push(&mut self, scale: f32) -> Result<StepReport> {
+        let lookups = std::mem::take(&mut self.lookups);
+        if lookups.is_empty() {
+            return Ok(StepReport::default());
+        }
+        let given: Vec<&Lookup> = lookups.iter().filter(|l| l.gradients.is_some()).collect();
+        let Some(&first) = given.first() else {
+            self.client.discard()?;
+            return Ok(StepReport::default());
+        };
+        let pushed = self.push_sums(first, &given, scale);
+        match &pushed {
+            Ok(_) => self.step += 1,
+            // A push that failed has its own error, also if the step cannot be left.
+            Err(_) => drop(self.client.discard()),
+        }
+        pushed
+    }
+
+    fn push_sums(&mut self, first: &Lookup, given: &[&Lookup], scale: f32) -> Result<StepReport> {
+        let plan = match given.len() {
+            1 => first.plan.clone(),
+            _ => {
+                let batch = join_batches(Batch::empty(&self.job.schema), given);
+                Arc::new(LookupPlan::build(&batch, &self.job.schema, &mut self.scratch))
+            }
+        };
+        let mut pieces: Vec<Vec<Piece<'_>>> = vec![Vec::new(); plan.columns.len()];
+        for lookup in given {
+            for (at, &field) in lookup.fields.iter().enumerate() {
+                let before = pieces[field].last().map_or(0, |piece| piece.end);
+                pieces[field].push(Piece {
+                    start: before,
+                    end: before + lookup.rows,
+                    gradients: lookup.gradients.as_deref().unwrap_or_default(),
+                    stride: lookup.fields.len() * lookup.dim,
+                    offset: at * lookup.dim,
+                });
+            }
+        }
+        let mut sums = std::mem::take(&mut self.buffer);
+        sum_gradients(&self.workers, &plan, self.client.layouts(), &pieces, &mut sums);
+        // The same step begins again, now that its learning rates are known.
+        self.client.begin_step(Step(self.step + 1), Rates { scale })?;
+        self.client.push(&plan, sums, PushMode::Apply)?;
+        Ok(self.client.sweep()?)
+    }
+
+    /// Reads the row of an id. The present step goes on, if there is one.
+    pub(super) fn find(&mut self, field: usize, id: i64) -> Result<Option<(Vec<f32>, u32)>> {
+        let (batch, _, dim) = self.batch(&[field], &id.to_le_bytes())?;
+        let plan = Arc::new(LookupPlan::build(&batch, &self.job.schema, &mut self.scratch));
+        let (_, report) = self.client.lookup(&plan, RowBuffer::default())?;
+        if report.total_missing() > 0 {
+            return Ok(None);
+        }
+        let is_between = self.lookups.is_empty();
+        if is_between {
+            self.client.begin_step(Step(self.step + 1), Rates::default())?;
+        }
+        let pulled = self.client.pull(&plan, PullOptions { counts: true }, RowBuffer::default());
+        if is_between {
+            self.client.discard()?;
+        }
+        let pulled = pulled?;
+        let rows = &pulled.tables[plan.columns[field].table];
+        let count = rows.counts.as_ref().and_then(|counts| counts.first()).copied();
+        Ok(Some((rows.row(0)[..dim].to_vec(), count.unwrap_or_default())))
+    }
+
+    pub(super) fn discard(&mut self) -> Result<()> {
+        if !self.lookups.is_empty() {
+            self.lookups.clear();
+            self.client.discard()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn save(&mut self, folder: &Path) -> Result<()> {
+        if !self.lookups.is_empty() {
+            bail!("a step is not ended; call `step` or `discard` before the tables are saved");
+        }
+        if folder.exists() {
+            bail!("{} exists; choose another folder, or remove it", folder.display());
+        }
+        let stage = self.files.stage(folder)?;
+        let tables = self.client.checkpoint(stage.path(), &self.files)?;
+        let saved = Saved { format: FORMAT, step: self.step, tables };
+        stage.write_bytes(MANIFEST, &serde_json::to_vec(&saved)?)?;
+        Ok(stage.commit()?)
+    }
+
+    pub(super) fn restore(&mut self, folder: &Path) -> Result<()> {
+        self.discard()?;
+        let path = folder.join(MANIFEST);
+        let bytes = std::fs::read(&path)
+            .with_context(|| format!("{} has no saved tables", folder.display()))?;
+        let saved: Saved = serde_json::from_slice(&bytes)
+            .with_context(|| format!("{} does not list saved tables", path.display()))?;
+        if saved.format != FORMAT {
+            bail!(
+                "{} has the format {}; this version reads {FORMAT}",
+                path.display(),
+                saved.format
+            );
+        }
+        self.client.restore(folder, &saved.tables)?;
+        self.step = saved.step;
+        Ok(())
+    }
+}
+
+impl Lookup {
+    pub(super) fn keep(&mut self, gradients: &[u8]) -> Result<()> {
+        let floats = self.rows * self.fields.len() * self.dim;
+        if gradients.len() != floats * size_of::<f32>() {
+            bail!(
+                "{} bytes of gradients for {floats} floats; give the shape of the rows in float32",
+                gradients.len()
+            );
+        }
+        let given = gradients
+            .chunks_exact(size_of::<f32>())
+            .map(|bytes| bytes.first_chunk().copied().map(f32::from_le_bytes).unwrap_or_default());
+        match &mut self.gradients {
+            Some(kept) => kept.iter_mut().zip(given).for_each(|(sum, given)| *sum += given),
+            None => self.gradients = Some(given.collect()),
+        }
+        Ok(())
+    }
+}
+
+/// Adds the keys of lookups to the columns of an empty batch, in the order of the lookups.
+fn join_batches(mut batch: Batch, lookups: &[&Lookup]) -> Batch {
+    for lookup in lookups {
+        batch.rows += lookup.rows;
+        for &field in &lookup.fields {
+            batch.sparse[field].keys.extend_from_slice(&lookup.batch.sparse[field].keys);
+        }
+    }
+    batch
+}

@@ -1,0 +1,174 @@
+"""Tables for models outside of Zillion: rows by id, and gradients that train them."""
+
+from __future__ import annotations
+
+import json
+import os
+import typing
+
+from . import _zillion
+from ._data import Path
+from ._errors import JobError
+from ._frames import need_module
+from ._job import Job
+from ._progress import Figures
+
+Array = typing.Any
+
+
+class Tables:
+    """Embedding tables that get a row when an id first trains. They need no vocabulary.
+
+    ``tables`` has the settings of each table, with the keys of ``[tables.X]`` in a job file: dim,
+    optimizer, initializer, admission, eviction, max_rows, and so on. ``fields`` maps the names by
+    which ids are looked up to tables; without it, each table is a field.
+
+    ``threads`` is the number of compute threads. ``seed`` is that of the initial rows. ``spill``
+    maps tables to the memory of their rows, as in ``{"user": "1 GiB"}``; their other rows are in
+    files in ``spill_folder``. ``max_bytes`` is the memory of all tables together.
+
+    Ids are int64 and become keys as those of a feature with ``kind = "id"`` do.
+    """
+
+    def __init__(
+        self,
+        tables: typing.Mapping[str, typing.Mapping[str, typing.Any]],
+        *,
+        fields: typing.Optional[typing.Mapping[str, str]] = None,
+        threads: typing.Optional[int] = None,
+        seed: int = 0,
+        spill: typing.Optional[typing.Mapping[str, str]] = None,
+        spill_folder: typing.Optional[Path] = None,
+        max_bytes: typing.Optional[str] = None,
+    ) -> None:
+        need_module("numpy", "zl.Tables")
+        named = [name for name in tables if name != "*"]
+        chosen = {name: name for name in named} if fields is None else dict(fields)
+        unused = sorted(set(named) - set(chosen.values()))
+        if unused:
+            raise JobError(f"no field reads the table `{unused[0]}`; add one to `fields`")
+        run: Figures = {} if threads is None else {"threads": threads}
+        if spill:
+            if spill_folder is None:
+                raise JobError("`spill` needs `spill_folder`, the folder of the files with rows")
+            run.update(spill=dict(spill), spill_folder=os.fspath(spill_folder))
+        job = Job(
+            name="tables",
+            seed=seed,
+            features={
+                field: {"kind": "id", "table": table} if field != table else {"kind": "id"}
+                for field, table in chosen.items()
+            },
+            labels={"label": {}},
+            tables=tables,
+            # The job has a model only because every job has one.
+            model={"kind": "dnn", "hidden": [1]},
+            train={} if max_bytes is None else {"max_table_bytes": max_bytes},
+            run=run,
+        )
+        self._tables = _zillion.Tables(job._json())
+        self._places = {name: at for at, (name, _) in enumerate(self._tables.dims())}
+        self._dims = dict(self._tables.dims())
+
+    @property
+    def fields(self) -> typing.List[str]:
+        """The names of the fields."""
+        return list(self._places)
+
+    def dim(self, field: str) -> int:
+        """Returns the number of floats of a row of a field."""
+        self._place(field)
+        return self._dims[field]
+
+    def pull(
+        self, fields: typing.Union[str, typing.Sequence[str]], ids: Array, *, train: bool = True
+    ) -> Pulled:
+        """Returns the rows of ids.
+
+        With one field, ``ids`` has any shape and the rows have that shape and ``[dim]``. With a
+        list of fields, ``ids`` has the shape ``[rows, fields]``, and the rows have the shape
+        ``[rows, fields, dim]``. An id without a row reads its initial row.
+
+        With ``train``, the lookup belongs to the present step: give its gradients to ``push``,
+        then call ``step``. Without it, ids are read as evaluation reads them.
+        """
+        numpy = need_module("numpy", "zl.Tables")
+        names = [fields] if isinstance(fields, str) else list(fields)
+        found = numpy.asarray(ids)
+        if found.dtype.kind not in "iu" or found.dtype == numpy.uint64:
+            raise JobError(f"ids are of the type {found.dtype}; give integers of 64 bits at most")
+        found = numpy.ascontiguousarray(found, dtype="<i8")
+        if not isinstance(fields, str) and (found.ndim != 2 or found.shape[1] != len(names)):
+            raise JobError(
+                f"ids have the shape {list(found.shape)}; give [rows, {len(names)}], one id for "
+                "each field"
+            )
+        places = [self._place(name) for name in names]
+        ticket, memory = self._tables.lookup(places, found.tobytes(), train)
+        rows = numpy.frombuffer(memory, dtype="<f4")
+        return Pulled(ticket, rows.reshape(*found.shape, self._dims[names[0]]))
+
+    def push(self, pulled: typing.Union[Pulled, int], gradients: Array) -> None:
+        """Keeps the gradients of pulled rows, in their shape, until ``step``.
+
+        Gradients of the same id are summed. A row whose sum is not finite does not change.
+        """
+        numpy = need_module("numpy", "zl.Tables")
+        found = numpy.ascontiguousarray(gradients, dtype="<f4")
+        ticket = pulled
+        if isinstance(pulled, Pulled):
+            if found.shape != pulled.rows.shape:
+                raise JobError(
+                    f"gradients have the shape {list(found.shape)}; give that of the rows, "
+                    f"{list(pulled.rows.shape)}"
+                )
+            ticket = pulled.ticket
+        self._tables.keep(typing.cast(int, ticket), found.tobytes())
+
+    def step(self, *, rate: float = 1.0) -> Figures:
+        """Applies the gradients of the step to the rows, and returns the counts of changes.
+
+        ``rate`` multiplies the learning rates of the tables in this step.
+        """
+        return typing.cast(Figures, json.loads(self._tables.step(rate)))
+
+    def discard(self) -> None:
+        """Ends the step without a change."""
+        self._tables.discard()
+
+    def statistics(self) -> typing.List[Figures]:
+        """Returns the sizes and the counters of the tables: name, rows, bytes, counters, spill."""
+        return typing.cast(typing.List[Figures], json.loads(self._tables.statistics()))
+
+    def explain(self, field: str, id: int) -> typing.Optional[Figures]:
+        """Returns the row of an id, or ``None`` if it has none. Keys: weights, count (of pushes)."""
+        found = self._tables.find(self._place(field), int(id))
+        return None if found is None else {"weights": found[0], "count": found[1]}
+
+    def save(self, folder: Path) -> None:
+        """Writes the tables to a new folder, which appears whole or not at all."""
+        self._tables.save(os.fspath(folder))
+
+    def restore(self, folder: Path) -> None:
+        """Replaces all rows by those of a folder that ``save`` wrote.
+
+        The settings of the tables must be the same, except for their limits.
+        """
+        self._tables.restore(os.fspath(folder))
+
+    def _place(self, field: str) -> int:
+        place = self._places.get(field)
+        if place is None:
+            raise JobError(f"unknown field `{field}`; expected one of {', '.join(self._places)}")
+        return place
+
+    def __repr__(self) -> str:
+        return f"zillion.Tables({self._dims})"
+
+
+class Pulled:
+    """The rows of a lookup: ``rows`` (float32), and the ``ticket`` for their gradients."""
+
+    def __init__(self, ticket: int, rows: Array) -> None:
+        self.ticket = ticket
+        self.rows = rows
