@@ -250,6 +250,10 @@ SERVING = [
         panel("Rows on the GPU", COUNT, "Rows of all loaded versions. A version whose changes do not fit has none there.",
               (f"zillion_serving_device_resident_rows{{{I}}}", "rows"),
               (f"zillion_serving_device_versions_without_rows_total{{{I}}}", "versions without rows")),
+        panel("Uploads to the GPU", RATE, "Rows of new versions. Deltas are folded, so a row may be uploaded a few times.",
+              (f"rate(zillion_serving_device_uploaded_rows_total{{{I}}}{R})", "rows")),
+        panel("Failed GPU", COUNT, "1 if the GPU has failed: the server is not ready, and must be started again.",
+              (f"zillion_serving_device_failed{{{I}}}", "failed")),
     ]),
     ("Under Triton's names", [
         panel("Requests", RATE, "Requests that were answered, and that were not, as Triton counts them.",

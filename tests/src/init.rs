@@ -193,10 +193,10 @@ fn files_that_cannot_be_drafted_get_a_remedy() {
         let result = result.expect("the binary runs");
         (result.status.code().unwrap_or(-1), stderr(&result))
     };
-    let names: String = (0..200).map(|i| format!("{},n{}\n", i % 7, i % 5)).collect();
+    let names: String = (0..200).map(|i| format!("{},n{}\n", i % 7, i % 60)).collect();
     let refusals = [
         (format!("user,place\n{names}"), vec![], 2, "no column holds only 0 and 1"),
-        (format!("user,place\n{names}"), vec!["--label", "place"], 2, "holds 5 values"),
+        (format!("user,place\n{names}"), vec!["--label", "place"], 2, "holds 60 values"),
         (format!("user,place\n{names}"), vec!["--label", "stars"], 2, "unknown column `stars`"),
         ("user,label\n1,a\n2,b\n3,c\n".to_owned(), vec![], 2, "name those that make"),
         ("a,b,user\n0,1,5\n1,0,6\n1,1,7\n".to_owned(), vec![], 2, "the setting `label`: a, b"),

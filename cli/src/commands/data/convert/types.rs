@@ -123,7 +123,7 @@ fn guess_type(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
         "whole" => ColumnType::Int64,
         "number" if cells.not_finite > 0 => ColumnType::Text,
         "number" => ColumnType::Float,
-        "boolean" => ColumnType::Label,
+        "boolean" if column.data_type != "text" => ColumnType::Label,
         "list" if is_vector(column) => ColumnType::Weighted(RawType::I64),
         "list" if column.data_type.contains("string") => ColumnType::List(RawType::String),
         "list" => ColumnType::List(RawType::I64),
