@@ -162,10 +162,7 @@ fn jobs_whose_rows_cannot_be_lent_are_refused_by_name() {
             "tables.item.eviction",
             "tables.item = { dim = 4, eviction = { kind = 'unseen', steps = 9 } }",
         ),
-        (
-            "tables.item.max_rows",
-            "tables.item = { dim = 4, max_rows = 1000 }",
-        ),
+        ("tables.item.max_rows", "tables.item = { dim = 4, max_rows = 1000 }"),
         ("train.max_table_bytes", "train = { max_table_bytes = '64 MiB' }"),
         ("train.accumulate", "train = { accumulate = 2 }"),
         ("train.wire", "train = { wire = 'bf16' }"),
