@@ -99,7 +99,7 @@ fn compare<L: TrainClient + Lending>(
         whole.prefill(table, &keys).unwrap();
     }
     let draw = |step: u64, below: u64| mix64(combine(seed, step + 1000)) % below;
-    let (mut last, mut peak) = (None, 0);
+    let (mut last, mut peak, mut has_released) = (None, 0, false);
     for number in 1..80 {
         let plans = |ahead: u64| plan(seed, number + ahead);
         let own = plans(0);
@@ -112,6 +112,7 @@ fn compare<L: TrainClient + Lending>(
         }
         assert_eq!(step(borrowing, &own, number), step(&mut whole, &own, number), "{number}");
         peak = peak.max(borrowing.local.borrowed_rows());
+        has_released |= borrowing.left > 0;
         match draw(number, 11) {
             0 | 1 => {
                 let write = |client: &mut dyn TrainClient, name: &str| {
@@ -153,7 +154,7 @@ fn compare<L: TrainClient + Lending>(
         };
         assert_eq!(counts(borrowing), counts(&mut whole), "{number}");
     }
-    assert!(borrowing.left > 0 && peak < 400, "{peak} rows were borrowed at most");
+    assert!(has_released && peak < 400, "{peak} rows were borrowed at most");
 }
 
 #[test]
