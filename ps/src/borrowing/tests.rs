@@ -43,7 +43,7 @@ fn options(shards: usize) -> TableOptions {
 
 fn plan(seed: u64, step: u64) -> Arc<LookupPlan> {
     let keys = |table: u64| -> Vec<FeatureKey> {
-        let id = |i| mix64(combine(combine(combine(seed, step), table), i)) % 120;
+        let id = |i| mix64(combine(combine(combine(seed, step), table), i)) % 400;
         (0..25).map(|i| FeatureKey::from_u64(id(i))).collect()
     };
     Arc::new(plan_of(&[keys(0), keys(1), keys(2), keys(3)]))
@@ -99,7 +99,7 @@ fn compare<L: TrainClient + Lending>(
         whole.prefill(table, &keys).unwrap();
     }
     let draw = |step: u64, below: u64| mix64(combine(seed, step + 1000)) % below;
-    let (mut last, mut peak) = (None, 0);
+    let (mut last, mut peak, mut has_released) = (None, 0, false);
     for number in 1..80 {
         let plans = |ahead: u64| plan(seed, number + ahead);
         let own = plans(0);
@@ -112,6 +112,7 @@ fn compare<L: TrainClient + Lending>(
         }
         assert_eq!(step(borrowing, &own, number), step(&mut whole, &own, number), "{number}");
         peak = peak.max(borrowing.local.borrowed_rows());
+        has_released |= borrowing.left > 0;
         match draw(number, 11) {
             0 | 1 => {
                 let write = |client: &mut dyn TrainClient, name: &str| {
@@ -153,7 +154,7 @@ fn compare<L: TrainClient + Lending>(
         };
         assert_eq!(counts(borrowing), counts(&mut whole), "{number}");
     }
-    assert!(borrowing.left > 0 && peak < 230, "{peak} rows were borrowed at most");
+    assert!(has_released && peak < 400, "{peak} rows were borrowed at most");
 }
 
 #[test]

@@ -17,7 +17,7 @@ const FAST: u64 = 3;
 /// Rows with several optimizers and types, a table with a rule for all of its rows, clipping, and
 /// versions.
 const RICH: &str = "publish = { registry = '{registry}', model = '{output}', every = 11 }\n\
-    [tables.user]\ndim = 6\ndtype = 'bf16'\ndense = true\nl2 = 0.01\noptimizer = { kind = 'adam', lr = 0.01 }\n\
+    [tables.user]\ndim = 12\ndtype = 'bf16'\ndense = true\nl2 = 0.01\noptimizer = { kind = 'adam', lr = 0.01 }\n\
     [tables.item]\ndim = 12\noptimizer = { kind = 'ftrl', lr = 0.1 }\n\
     statistics = { decay = 0.9, every_steps = 2 }\n\
     [train]\nepochs = 2\nbatch_size = 100\nclip_norm = 0.5\ncheckpoint_every = 7\nfull_every = 3\n\
@@ -103,6 +103,7 @@ fn rows_of_servers_have_the_bytes_of_processors() {
     write_rows(&place);
     let servers = Servers::new(&place);
     for (case, settings) in [PLAIN, RICH].into_iter().enumerate() {
+        let settings = &settings.replace("epochs = 2", "epochs = 1");
         let cpu = format!("cpu-{case}");
         let alone = format!("alone-{case}");
         let report = place.train(&cpu, &servers.settings(settings, &cpu), DeviceChoice::Cpu);
@@ -112,6 +113,9 @@ fn rows_of_servers_have_the_bytes_of_processors() {
         place.train(&alone, &plain, DeviceChoice::Cpu).unwrap();
         assert_eq!(digests(&place, &alone), digests(&place, &cpu));
         for (seed, ahead, mebibytes, shards) in [(1, 1, 7, 1), (2, 4, 8, 3), (FAST, 100, 7, 2)] {
+            if case > 0 && seed == 1 {
+                continue;
+            }
             let output = format!("gpu-{case}-{seed}");
             let settings = format!(
                 "run = {{ ahead = {ahead}, device_memory = '{mebibytes} MiB', shards = {shards} }}\n{}",
@@ -137,8 +141,8 @@ fn a_server_that_is_killed_changes_no_byte() {
     let place = Place::new();
     write_rows(&place);
     let servers = Servers::new(&place);
-    place.train("cpu", &servers.settings(PLAIN, "cpu"), DeviceChoice::Cpu).unwrap();
-    let settings = servers.settings(PLAIN, "gpu");
+    let settings = servers.settings(&PLAIN.replace("epochs = 2", "epochs = 1"), "");
+    place.train("cpu", &settings, DeviceChoice::Cpu).unwrap();
     let job = place
         .job("gpu", &format!("run = {{ ahead = 4 }}\n{settings}"), DeviceChoice::Emulated(FAST))
         .unwrap();
@@ -162,10 +166,7 @@ fn jobs_whose_rows_cannot_be_lent_are_refused_by_name() {
             "tables.item.eviction",
             "tables.item = { dim = 4, eviction = { kind = 'unseen', steps = 9 } }",
         ),
-        (
-            "tables.item.max_rows",
-            "tables.item = { dim = 4, max_rows = 1000, eviction = { kind = 'lfu' } }",
-        ),
+        ("tables.item.max_rows", "tables.item = { dim = 4, max_rows = 1000 }"),
         ("train.max_table_bytes", "train = { max_table_bytes = '64 MiB' }"),
         ("train.accumulate", "train = { accumulate = 2 }"),
         ("train.wire", "train = { wire = 'bf16' }"),
