@@ -141,8 +141,6 @@ fn text_label(column: &ColumnProfile) -> Option<TextLabel> {
     let ([one, other], (2, true), true) = (top.as_slice(), column.distinct(), is_usable) else {
         return None;
     };
-    // A text that a report shows shortened or escaped is not the value.
-    let is_whole = |text: &str| text.len() <= LONGEST_TEXT && !text.contains('\\');
     if [one, other].iter().any(|count| !is_whole(&count.value)) {
         return None;
     }
@@ -165,6 +163,11 @@ fn text_label(column: &ColumnProfile) -> Option<TextLabel> {
     Some(TextLabel { positive, negative, reason })
 }
 
+/// Returns whether the text of a report is the value: it is neither shortened nor escaped.
+fn is_whole(text: &str) -> bool {
+    text.len() <= LONGEST_TEXT && !text.contains('\\')
+}
+
 /// Returns the values of a column as classes, in ascending order, or `None` if the column has too
 /// few or too many values, or rows without one.
 fn find_classes(column: &ColumnProfile) -> Option<Classes> {
@@ -181,7 +184,7 @@ fn find_classes(column: &ColumnProfile) -> Option<Classes> {
         "text" => {
             let mut texts = values;
             texts.sort();
-            Some(Classes::Texts(texts))
+            texts.iter().all(|text| is_whole(text)).then_some(Classes::Texts(texts))
         }
         "whole" => {
             let numbers: Option<Vec<i64>> = values.iter().map(|text| text.parse().ok()).collect();
