@@ -34,7 +34,8 @@ fn the_python_package_passes_its_tests() {
     let wheel = run(&mut packing);
     let mut install = Command::new(&packages);
     install.args(["-m", "pip", "--disable-pip-version-check", "--python"]).arg(&python);
-    run(install.args(["install", "--quiet", "--no-deps", "--no-compile", wheel.trim()]));
+    let options = ["--quiet", "--no-deps", "--no-compile", "--ignore-installed"];
+    run(install.arg("install").args(options).arg(wheel.trim()));
 
     let mut suite = Command::new(&python);
     suite.args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]);
