@@ -165,11 +165,17 @@ class Job:
     def __getitem__(self, section: str) -> typing.Any:
         return copy.deepcopy(self._sections[section])
 
+    def _identity(self) -> typing.Tuple[str, ...]:
+        """Returns the settings without the order of keys, and the orders that have a meaning."""
+        sections = json.loads(self._json())
+        orders = [list(sections.get(name, {})) for name in ("features", "labels", "side")]
+        return json.dumps(sections, sort_keys=True), json.dumps(orders)
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Job) and self._json() == other._json()
+        return isinstance(other, Job) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash(self._json())
+        return hash(self._identity())
 
     def __repr__(self) -> str:
         return f"zillion.Job(name={self.name!r}, sections={list(self._sections)})"

@@ -24,11 +24,10 @@ def main() -> None:
     name = f"zillion-{version}-cp39-abi3-linux_x86_64.whl"
     info = f"zillion-{version}.dist-info"
     files = {
-        f"zillion/{path.name}": path.read_bytes()
-        for path in sorted((SOURCES / "zillion").iterdir())
+        str(path.relative_to(SOURCES)): path.read_bytes()
+        for path in sorted((SOURCES / "zillion").rglob("*"))
         if path.suffix in (".py", ".pyi", ".typed")
     }
-    files["zillion/py.typed"] = b""
     files["zillion/_zillion.abi3.so"] = pathlib.Path(library).read_bytes()
     files[f"{info}/METADATA"] = (
         f"Metadata-Version: 2.1\nName: zillion\nVersion: {version}\nRequires-Python: {python}\n"

@@ -29,6 +29,15 @@ def test_a_job_and_its_text_are_the_same(job, tmp_path):
     assert "shuffle_window" not in text
 
 
+def test_jobs_are_equal_by_what_has_a_meaning(job):
+    sections = job.to_dict()
+    turned = zl.Job(dict(reversed(list(sections.items()))))
+    assert turned == job and hash(turned) == hash(job)
+    features = dict(reversed(list(sections["features"].items())))
+    assert zl.Job({**sections, "features": features}) != job
+    assert job.replace(seed=1) != job
+
+
 def test_replace_merges_by_keys_and_kinds(job):
     other = job.replace(train={"epochs": 5}, model={"kind": "lr"})
     assert other["train"] == {"epochs": 5, "batch_size": 128}
