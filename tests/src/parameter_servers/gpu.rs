@@ -17,7 +17,7 @@ fn one_of_three_servers_of_a_gpu_trainer_is_killed() {
     for (way, op, step, act) in [
         (Way::Answer, op::TAKE, 1, Act::HoldAndLose),
         (Way::Question, op::GIVE_BACK, 9, Act::Hold),
-        (Way::Answer, op::GIVE_BACK, 10, Act::HoldAndLose),
+        (Way::Answer, op::GIVE_BACK, 9, Act::HoldAndLose),
     ] {
         let output = format!("killed-{op}-{act:?}");
         let mut servers = ServerProcess::start_group(&place.path(""), 3, &[]);
