@@ -24,6 +24,8 @@ const TITLE: f64 = 34.0;
 const COLOURS: usize = 6;
 /// The name of a line that shows an ideal, which is drawn in grey and dashed.
 pub const IDEAL: &str = "ideal";
+/// The name of a line that is shown as points alone, without a legend.
+pub const POINTS: &str = "";
 
 /// The style sheet of all plots, for a light and a dark page.
 pub const STYLE: &str = "\
@@ -282,20 +284,24 @@ impl Panel {
             let place = |&(a, b): &(f64, f64)| (x.place(a), y.place(b));
             let places: Vec<(f64, f64)> = shown.iter().map(place).collect();
             let path: Vec<String> = places.iter().map(|(a, b)| format!("{a:.1},{b:.1}")).collect();
-            let _ =
-                writeln!(svg, "<polyline class=\"l l{colour}\" points=\"{}\"/>", path.join(" "));
-            if places.len() <= 24 && name != IDEAL {
+            let has_only_points = name == POINTS;
+            if !has_only_points {
+                let path = path.join(" ");
+                let _ = writeln!(svg, "<polyline class=\"l l{colour}\" points=\"{path}\"/>");
+            }
+            if has_only_points || (places.len() <= 24 && name != IDEAL) {
+                let head =
+                    if has_only_points { String::new() } else { format!("{}: ", escape(name)) };
                 for ((a, b), (_, value)) in places.iter().zip(&shown) {
                     let _ = write!(
                         svg,
-                        "<circle class=\"m{colour}\" cx=\"{a:.1}\" cy=\"{b:.1}\" r=\"2.5\"><title>{}: {}</title></circle>",
-                        escape(name),
+                        "<circle class=\"m{colour}\" cx=\"{a:.1}\" cy=\"{b:.1}\" r=\"2.5\"><title>{head}{}</title></circle>",
                         format_short(*value)
                     );
                 }
                 svg.push('\n');
             }
-            if !has_legend {
+            if !has_legend || has_only_points {
                 continue;
             }
             let below = bottom + 42.0;

@@ -170,12 +170,7 @@ fn read_jobs(space: &Space, values: &[Vec<Value>]) -> Result<Vec<Job>> {
             )
         })
     };
-    values
-        .iter()
-        .enumerate()
-        .map(read)
-        .collect::<Result<_>>()
-        .map_err(zillion_console::exit::as_usage)
+    values.iter().enumerate().map(read).collect()
 }
 
 /// Plans the trials and their rungs.

@@ -50,9 +50,16 @@ pub(super) fn describe(resolved: &Table, path: &[String]) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join(", "))
 }
 
-/// Formats a value as a job file has it, but a text without quotes.
+/// Formats a value as a job file has it, but a text without quotes, and very small and very large
+/// numbers with an exponent.
 pub(super) fn format_value(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Float(number) if *number != 0.0 && !(1e-3..1e6).contains(&number.abs()) => {
+            format!("{number:e}")
+        }
+        value => value.to_string(),
+    }
 }
 
 fn find<'a>(table: &'a Table, path: &[String]) -> Option<&'a Value> {
@@ -102,6 +109,8 @@ mod tests {
         assert_eq!(job, expected);
         assert_eq!(describe(&resolved, &path("train.optimizer.lr")).as_deref(), Some("0.1"));
         assert_eq!(describe(&resolved, &path("train.optimizer.eps")), None);
+        let texts = [0.0, 1e-6, 2.19e-4, 0.02, 1e30].map(|x| format_value(&Value::Float(x)));
+        assert_eq!(texts, ["0.0", "1e-6", "2.19e-4", "0.02", "1e30"]);
     }
 
     #[test]

@@ -175,7 +175,8 @@ pub(super) fn show(outcome: &Outcome) {
             |key: &&str| line.values.get(*key).and_then(|text| text.as_str()).unwrap_or("-");
         cells.extend(keys.iter().map(|key| value(key).to_owned()));
         cells.push(match (&line.failure, line.trial) {
-            (Some(reason), _) => format!("failed: {reason}"),
+            // The remedy behind the reason was printed when the trial failed.
+            (Some(reason), _) => format!("failed: {}", reason.split(';').next().unwrap_or(reason)),
             (None, 0) => "the job as written".to_owned(),
             _ => String::new(),
         });

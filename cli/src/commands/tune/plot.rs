@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use zillion_console::svg::{self, Axis, Panel, Scale, Shapes, Unit};
+use zillion_console::svg::{self, Axis, POINTS, Panel, Scale, Shapes, Unit};
 use zillion_device::Files;
 
 use super::halving::rank_all;
@@ -14,6 +14,8 @@ use crate::curves::Line;
 pub(super) const PLOT_FILE: &str = "tune.svg";
 /// The number of lines of a panel, beyond which colours repeat and names do not fit.
 const MOST_LINES: usize = 5;
+/// The number of different values of a key up to which they are shown at equal distances.
+const MOST_CHOICES: usize = 6;
 /// The number of panels in a row.
 const COLUMNS: usize = 3;
 
@@ -71,40 +73,37 @@ fn draw_trials(state: &State) -> Panel {
         title: "All trials in the first rung".to_owned(),
         x: Axis::new("trial", Scale::Near, Unit::Number),
         y: metric_axis(state),
-        shapes: Shapes::Lines(vec![("trial".to_owned(), points)]),
+        shapes: Shapes::Lines(vec![(POINTS.to_owned(), points)]),
     }
 }
 
 /// Draws the metric in the first rung by the values of a key: by the number, or by the place among
-/// the different texts.
+/// the values if they are few or not numbers.
 fn draw_key(state: &State, key: usize) -> Panel {
     let name = state.trials.first().map_or("", |trial| trial.values[key].0.as_str());
     let text = |trial: &Trial| trial.values.get(key).map(|(_, text)| text.clone());
     let mut texts: Vec<String> = state.trials.iter().filter_map(text).collect();
-    texts.sort_unstable();
+    let number = |text: &String| text.parse::<f64>().unwrap_or(f64::INFINITY);
+    texts.sort_by(|a, b| number(a).total_cmp(&number(b)).then_with(|| a.cmp(b)));
     texts.dedup();
-    let numbers: Option<Vec<f64>> = texts.iter().map(|text| text.parse().ok()).collect();
-    let place = |text: &str| match &numbers {
-        Some(_) => text.parse::<f64>().ok(),
-        None => texts.iter().position(|other| other == text).map(|at| at as f64 + 1.0),
+    let has_places =
+        texts.len() <= MOST_CHOICES || texts.iter().any(|text| text.parse::<f64>().is_err());
+    let place = |text: &String| match has_places {
+        true => texts.iter().position(|other| other == text).map(|at| at as f64 + 1.0),
+        false => text.parse::<f64>().ok(),
     };
     let point =
         |trial: &Trial| Some((place(&trial.values.get(key)?.1)?, trial.results.first()?.metric));
-    let mut points: Vec<(f64, f64)> = state.trials.iter().filter_map(point).collect();
-    points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    let (low, high) = points
-        .iter()
-        .fold((f64::INFINITY, 0.0_f64), |(low, high), (x, _)| (low.min(*x), high.max(*x)));
-    let scale = if low > 0.0 && high > 8.0 * low { Scale::Log } else { Scale::Near };
-    let label = match numbers {
-        Some(_) => name.to_owned(),
-        None => format!("{name}: {}", texts.join(", ")),
-    };
+    let points: Vec<(f64, f64)> = state.trials.iter().filter_map(point).collect();
+    let low = points.iter().map(|point| point.0).fold(f64::INFINITY, f64::min);
+    let high = points.iter().map(|point| point.0).fold(0.0, f64::max);
+    let is_wide = low > 0.0 && high > 8.0 * low && !has_places;
+    let label = if has_places { texts.join(", ") } else { name.to_owned() };
     Panel {
         title: name.to_owned(),
-        x: Axis::new(&label, scale, Unit::Number),
+        x: Axis::new(&label, if is_wide { Scale::Log } else { Scale::Near }, Unit::Number),
         y: metric_axis(state),
-        shapes: Shapes::Lines(vec![("trials by value".to_owned(), points)]),
+        shapes: Shapes::Lines(vec![(POINTS.to_owned(), points)]),
     }
 }
 

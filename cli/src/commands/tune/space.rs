@@ -3,7 +3,6 @@
 use anyhow::{Context, Result};
 use toml::{Table, Value};
 use zillion_config::ConfigError;
-use zillion_console::exit::as_usage;
 use zillion_feature::random;
 use zillion_nn::Mode;
 use zillion_trainer::{Job, TuneRange, TuneValues};
@@ -68,7 +67,7 @@ impl Space {
             return Ok(space);
         }
         for range in declared {
-            space.check(&range, job).map_err(as_usage)?;
+            space.check(&range, job)?;
             space.ranges.push(range);
         }
         Ok(space)
@@ -263,6 +262,8 @@ fn round(number: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use zillion_console::exit::format_error;
+
     use super::*;
 
     const JOB: &str = "[features.user]\nkind = 'id'\n[labels.y]\n[model]\nkind = 'deepfm'\nhidden = [8]\n\
@@ -272,7 +273,7 @@ mod tests {
         let text = format!("{}\n{more}", JOB.replace("kind = 'deepfm'\nhidden = [8]", model));
         let written: Table = text.parse().expect("TOML");
         let job = Job::from_value(Value::Table(written.clone())).map_err(|e| e.to_string())?;
-        Space::new(&written, &job).map_err(|error| format!("{error:#}"))
+        Space::new(&written, &job).map_err(|error| format_error(&error))
     }
 
     fn declared(line: &str) -> Result<Space, String> {
