@@ -162,7 +162,7 @@ mod tests {
         assert!(lines.iter().all(|line| !line.contains(&b'\n')));
         let object: Value = serde_json::from_slice(&lines[0]).unwrap();
         let wanted = serde_json::json!({
-            "timestamp": "then", "level": "WARN", "target": "zillion::telemetry::json::tests",
+            "timestamp": "then", "level": "WARN", "target": "zillion_cli::telemetry::json::tests",
             "message": "two\nlines \"quoted\"", "fields": {"model": "m", "version": 7, "x": "NaN"},
             "trace_id": "00000000000000000000000000000abc", "span_id": "00000000000000de",
         });

@@ -224,7 +224,10 @@ fn versions(place: &Place, registry: &str) -> Vec<(String, Value)> {
         let root = manifest.as_object_mut().expect("an object");
         root.remove("chain");
         root.remove("published_ms");
-        root["origin"].as_object_mut().expect("an origin").remove("run");
+        let origin = root["origin"].as_object_mut().expect("an origin");
+        origin.remove("run");
+        // A run that is killed between the end of an epoch and the next checkpoint ends it again.
+        origin.remove("dirty_epoch");
         if let Some(parent) = root.get_mut("parent").and_then(Value::as_object_mut) {
             parent.remove("chain");
         }

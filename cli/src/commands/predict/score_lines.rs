@@ -202,10 +202,9 @@ mod tests {
             lines(false, &["sales", "price"], &[&[0.0], &[-2.5]], &[]),
             "sales\tprice\n1\t-2.5\n"
         );
-        let logits: [&[f32]; 2] = [&[0.25f32.ln()], &[0.75f32.ln()]];
-        let text = lines(false, &["t=a", "t=b"], &logits, &[]);
-        assert!(text.starts_with("t=a\tt=b\n0.25") && text.contains("\t0.75"), "{text}");
-        let text = lines(true, &["t=a", "t=b"], &[&[-0.0], &[f32::NEG_INFINITY]], &[0]);
+        let certain: [&[f32]; 2] = [&[-0.0], &[f32::NEG_INFINITY]];
+        assert_eq!(lines(false, &["t=a", "t=b"], &certain, &[]), "t=a\tt=b\n1\t0\n");
+        let text = lines(true, &["t=a", "t=b"], &certain, &[0]);
         assert_eq!(
             text,
             "{\"row\":0,\"probabilities\":null,\"class\":null}\n\

@@ -266,7 +266,7 @@ mod tests {
 
     use super::*;
 
-    const JOB: &str = "[features.user]\nkind = 'id'\n[labels.y]\n[model]\nkind = 'deepfm'\nhidden = [8]\n\
+    const JOB: &str = "[features.user]\nkind = 'id'\n[features.item]\nkind = 'id'\n[labels.y]\n[model]\nkind = 'deepfm'\nhidden = [8]\n\
                        [tables.'*']\ndim = 4\n";
 
     fn space(model: &str, more: &str) -> Result<Space, String> {
