@@ -176,10 +176,10 @@ fn a_server_killed_at_every_step_of_its_loads_and_merges() {
 }
 
 /// Returns the duration of the loop with random kills: the value of the environment variable, or
-/// one minute.
+/// 25 seconds.
 fn crash_time() -> Duration {
     let seconds = std::env::var("ZILLION_TEST_CRASH_SECONDS").ok().and_then(|s| s.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(60))
+    Duration::from_secs(seconds.unwrap_or(25))
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A soak test. It runs random histories of tables with all possible assertions, for a minute or
-//! for a given time.
+//! A soak test. It runs random histories of tables with all possible assertions, for 25 seconds
+//! or for a given time.
 //!
 //! Each rule of a table has a property test of its own. But rules can also affect each other: for
 //! example, a row may be spilled while a checkpoint beside training keeps its image, and may then
@@ -8,7 +8,7 @@
 //!
 //! A history is a function of its seed, which is printed. `SOAK_SEED=<seed>` runs this history
 //! again, to its end. `SOAK_SECONDS=3600` runs new histories for an hour. Without these variables,
-//! every run takes a minute and has the same histories. It begins with the histories that have
+//! every run takes 25 seconds and has the same histories. It begins with the histories that have
 //! found errors before. So if a run fails after a change, the change is the cause. The clock can
 //! only end a history early.
 //!
@@ -45,7 +45,7 @@ const FINDS: [u64; 2] = [10_524_071_979_261_448_634, 14_389_367_192_185_317_267]
 #[test]
 fn random_histories_leave_twins_alike() {
     let asked = setting("SOAK_SECONDS");
-    let seconds = asked.unwrap_or(60);
+    let seconds = asked.unwrap_or(25);
     // The last history needs time to finish.
     let until = Instant::now() + Duration::from_secs(seconds - seconds.div_ceil(20).min(4));
     let only = setting("SOAK_SEED");
