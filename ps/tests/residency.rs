@@ -17,7 +17,7 @@ use zillion_ps::{
 };
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{
-    Admission, Dtype, InitializerSpec, OptimizerSpec, SegmentSpec, TableParts, TableSpec,
+    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableParts, TableSpec,
 };
 
 fn table(name: &str, optimizer: OptimizerSpec) -> TableSpec {
@@ -308,10 +308,12 @@ fn a_checkpoint_heals_a_client_after_a_failed_step_and_without_its_gpu() {
 fn tables_that_stay_on_the_host_say_why() {
     let gpu: Arc<dyn Gpu> = Arc::new(Emulated::new(EmulatedOptions::seeded(1)));
     let stream = gpu.create_stream().unwrap();
-    let limited = TableSpec { max_rows: Some(10), ..table("few", OptimizerSpec::Sgd { lr: 0.1 }) };
-    let mut local = client(vec![limited], 1);
+    let eviction = Eviction::L2 { below: None, every: None };
+    let few = table("few", OptimizerSpec::Sgd { lr: 0.1 });
+    let by_weights = TableSpec { max_rows: Some(10), eviction, ..few };
+    let mut local = client(vec![by_weights], 1);
     let reason = local.make_resident(&gpu, stream, false, None).unwrap();
-    assert!(reason.as_ref().unwrap().contains("`tables.few.max_rows` is set"), "{reason:?}");
+    assert!(reason.as_ref().unwrap().contains("`tables.few.eviction` is set"), "{reason:?}");
     assert!(local.resident().is_none());
     local.begin_step(Step(1), Rates::default()).unwrap();
     let plan = Arc::new(plan_of(&[vec![FeatureKey(1)]]));

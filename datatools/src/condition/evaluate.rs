@@ -369,7 +369,7 @@ mod tests {
             ("country not in ('AT', 'FR')", "t?ft"),
             ("country = 'AT' or clicks = 1", "ftt?"),
             ("country = 'AT' and clicks = 0", "ffff"),
-            ("country = 'DE' and clicks >= 0", "tff?"),
+            ("country = 'DE' and clicks >= 0", "t?f?"),
             ("day >= '1970-03-01'", "fftt"),
             ("day = 60", "ffft"),
             ("at >= '1970-01-01 12:00:00'", "fttf"),
