@@ -37,7 +37,9 @@ fn the_python_package_passes_its_tests() {
     let options = ["--quiet", "--no-deps", "--no-compile", "--ignore-installed"];
     run(install.arg("install").args(options).arg(wheel.trim()));
 
+    // Python finds modules in the current folder first, and that of the crate has the sources.
     let mut suite = Command::new(&python);
+    suite.current_dir(&folder);
     suite.args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]);
     suite.arg(root().join("tests/python"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ZILLION_")) {

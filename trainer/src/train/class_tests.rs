@@ -95,7 +95,8 @@ fn classes_are_learned_and_measured() {
         loss -= f64::from(scores[class][row]);
         right += u32::from((0..4).all(|other| scores[other][row] <= scores[class][row]));
     }
-    assert!((loss / 1500.0 - test.logloss.unwrap()).abs() < 1e-9);
+    // Scores are rounded to 32 bits.
+    assert!((loss / 1500.0 - test.logloss.unwrap()).abs() < 1e-6);
     assert_eq!(f64::from(right) / 1500.0, test.accuracy.unwrap());
 }
 
