@@ -106,6 +106,7 @@ fn only_prints(command: &Command) -> bool {
         command,
         Command::Check(_)
             | Command::Compare(_)
+            | Command::Eval(_)
             | Command::Table(_)
             | Command::Model(_)
             | Command::Audit(_)

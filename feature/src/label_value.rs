@@ -14,7 +14,8 @@ pub enum LabelValue {
     Int(i64),
     /// A number. It is equal to a text with this number.
     Float(f64),
-    /// A text. It is compared exactly, without spaces around it.
+    /// A text. It is compared exactly, without spaces around it, unless it and the value are
+    /// numbers, which are compared as such.
     Text(String),
 }
 
@@ -49,17 +50,19 @@ impl LabelValue {
 
     fn is_text(&self, text: &[u8]) -> bool {
         match self {
-            Self::Text(own) => own.trim().as_bytes() == text,
+            Self::Text(own) if own.trim().as_bytes() == text => true,
             Self::Bool(flag) if text.eq_ignore_ascii_case(flag.to_string().as_bytes()) => true,
-            _ => parse_f64(text).ok().is_some_and(|x| self.number() == Some(x)),
+            _ => parse_f64(text).is_ok_and(|x| self.is_number(x)),
         }
     }
 
     fn is_number(&self, x: f64) -> bool {
-        match self {
-            Self::Text(own) => parse_f64(own.trim().as_bytes()) == Ok(x),
-            _ => self.number() == Some(x),
-        }
+        let own = match self {
+            Self::Text(own) => parse_f64(own.trim().as_bytes()).ok(),
+            _ => self.number(),
+        };
+        // A column of 32-bit floats has the nearest such float of the written number.
+        own.is_some_and(|own| own == x || f64::from(own as f32) == x)
     }
 
     fn is_flag(&self, flag: bool) -> bool {
@@ -182,6 +185,11 @@ mod tests {
         let texts = values("positive = ['1', 'true']\nnegative = '0'").unwrap();
         assert_eq!([texts.of_number(1.0), texts.of_flag(true)], [Some(true); 2]);
         assert_eq!([texts.of_number(0.0), texts.of_number(2.0)], [Some(false), None]);
+        assert_eq!([texts.of_text(b"1.0"), texts.of_text(b"01")], [Some(true); 2]);
+        // A column of 32-bit floats has the nearest such float.
+        let tenth = values("positive = 0.1").unwrap();
+        let nearest = [0.1, f64::from(0.1f32), 0.2].map(|x| tenth.of_number(x));
+        assert_eq!(nearest, [Some(true), Some(true), Some(false)]);
     }
 
     #[test]

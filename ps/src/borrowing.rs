@@ -203,7 +203,12 @@ impl<L: TrainClient + Lending> BorrowingClient<L> {
         let Self { lender, local, .. } = self;
         local.end_loan_epoch()?;
         let step = local.present_step();
-        lender.give_back(step, &mut || local.next_changed(PIECE_WORDS))?;
+        let given = lender.give_back(step, &mut || local.next_changed(PIECE_WORDS));
+        if let Err(error) = given {
+            // The rows of the lost frames are in no list any more.
+            local.lose_rows(&error);
+            return Err(error);
+        }
         self.is_changed = false;
         self.returned = self.created()?;
         Ok(())

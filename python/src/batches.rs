@@ -101,8 +101,11 @@ fn as_dict<'py>(py: Python<'py>, batch: &Batch, schema: &Schema) -> PyResult<Bou
     }
     found.set_item("sparse", sparse)?;
     let numeric = PyDict::new(py);
-    for (feature, values) in schema.numeric().zip(&batch.numeric) {
-        numeric.set_item(&feature.name, as_bytes(py, values))?;
+    let mut columns = batch.numeric.iter();
+    for feature in schema.numeric() {
+        let of_feature = columns.by_ref().take(feature.numeric_width());
+        let of_feature: Vec<_> = of_feature.map(|values| as_bytes(py, values)).collect();
+        numeric.set_item(&feature.name, of_feature)?;
     }
     found.set_item("numeric", numeric)?;
     let labels = PyDict::new(py);

@@ -12,7 +12,7 @@ import typing
 
 from . import _zillion
 from ._data import Path, list_files
-from ._errors import Interrupted, JobError
+from ._errors import Interrupted, JobError, Refused
 from ._progress import Callback, Figures, Progress
 from ._run import Run
 
@@ -126,11 +126,18 @@ class Job:
         if out is not None:
             job = job.replace(run={"output": os.fspath(out)})
         folder = job.output
+        before = set(list_folder(folder / "data"))
         job = job._with_data(folder / "data", data, valid, test)
         listeners: typing.List[typing.Any] = [Progress()] if progress else []
         handler = make_handler([*listeners, *callbacks])
         begin = None if start is None else os.fspath(start)
-        report, stopped_by = _zillion.train(job._json(), resume, begin, handler)
+        try:
+            report, stopped_by = _zillion.train(job._json(), resume, begin, handler)
+        except (JobError, Refused):
+            # Nothing was trained, so the folder is left as it was.
+            for path in set(list_folder(folder / "data")) - before:
+                path.unlink(missing_ok=True)
+            raise
         run = Run(folder, report=json.loads(report))
         if isinstance(stopped_by, KeyboardInterrupt):
             raise Interrupted(run) from None
@@ -224,6 +231,11 @@ def merge(into: Sections, patch: typing.Mapping[str, typing.Any]) -> Sections:
         else:
             into[key] = copy.deepcopy(value)
     return into
+
+
+def list_folder(folder: pathlib.Path) -> typing.List[pathlib.Path]:
+    """Returns the files of a folder; none if there is no such folder."""
+    return list(folder.iterdir()) if folder.is_dir() else []
 
 
 def write_json(sections: Sections) -> str:

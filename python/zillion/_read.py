@@ -47,7 +47,8 @@ class Batch:
     """A batch of rows.
 
     ``sparse`` has the keys of each feature with a table, ``numeric`` the transformed values of
-    each numeric feature (float32, shape ``[rows]``), ``labels`` the labels that the data has.
+    each numeric feature (float32, shape ``[rows]``) and the vectors of each feature of the kind
+    ``vector`` (shape ``[rows, size]``), ``labels`` the labels that the data has.
     ``weight`` (float32), ``group`` (uint64) and ``event_time`` (int64) are ``None`` without such a
     column.
     """
@@ -99,7 +100,7 @@ def make_batch(found: typing.Dict[str, typing.Any]) -> Batch:
             name: Keys(as_array(keys, "<u8"), as_array(offsets, "<i4"), as_array(weights, "<f4"))
             for name, (keys, offsets, weights) in found["sparse"].items()
         },
-        numeric={name: as_array(values, "<f4") for name, values in found["numeric"].items()},
+        numeric={name: as_columns(columns) for name, columns in found["numeric"].items()},
         labels={
             name: Label(as_array(values, "<f4"), as_array(mask, "?"))
             for name, (values, mask) in found["labels"].items()
@@ -108,6 +109,16 @@ def make_batch(found: typing.Dict[str, typing.Any]) -> Batch:
         group=as_array(found["group"], "<u8"),
         event_time=as_array(found["event_time"], "<i8"),
     )
+
+
+def as_columns(columns: typing.Sequence[bytes]) -> Array:
+    """Returns the values of a feature: one for each row, or the vector of each row."""
+    arrays = [as_array(column, "<f4") for column in columns]
+    if len(arrays) == 1:
+        return arrays[0]
+    import numpy
+
+    return numpy.stack(arrays, axis=1)
 
 
 def as_array(column: typing.Optional[bytes], dtype: str) -> Array:

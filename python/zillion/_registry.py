@@ -60,7 +60,7 @@ class Registry:
     ) -> Figures:
         """Returns the version that wrote a key's row last, and the values of the row."""
         arguments = ["explain", "--registry", self.url, "--model", model, "--table", table]
-        arguments += ["--key", str(key), *number(version)]
+        arguments += [f"--key={key}", *number(version)]
         return typing.cast(Figures, _cli.run_json(arguments))
 
     def promote(
@@ -110,4 +110,4 @@ def number(version: typing.Optional[int]) -> typing.List[str]:
 
 def noted(note: typing.Optional[str]) -> typing.List[str]:
     """Returns the arguments of a note."""
-    return [] if note is None else ["--note", note]
+    return [] if note is None else [f"--note={note}"]

@@ -20,7 +20,9 @@ settings. Dense parameters stay torch's.
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
 import pathlib
 import typing
 
@@ -195,17 +197,37 @@ def save(
     path = pathlib.Path(folder)
     if path.exists():
         raise Error(f"{path} exists; choose another folder, or remove it")
+    check_more(more)
     path.mkdir(parents=True)
-    tables.save(path / TABLES_FOLDER)
-    state: Figures = {"model": model.state_dict(), "more": more}
-    if optimizer is not None and optimizer.dense is not None:
-        state["optimizer"] = optimizer.dense.state_dict()
-    temporary = path / f".{DENSE_FILE}.tmp"
-    with open(temporary, "wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path / DENSE_FILE)
+    try:
+        tables.save(path / TABLES_FOLDER)
+        state: Figures = {"model": model.state_dict(), "more": more}
+        if optimizer is not None and optimizer.dense is not None:
+            state["optimizer"] = optimizer.dense.state_dict()
+        temporary = path / f".{DENSE_FILE}.tmp"
+        with open(temporary, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path / DENSE_FILE)
+    except BaseException:
+        # The same folder can be named again.
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def check_more(more: Figures) -> None:
+    """Checks that ``load`` can read the values that ``save`` is given."""
+    buffer = io.BytesIO()
+    try:
+        torch.save(more, buffer)
+        buffer.seek(0)
+        torch.load(buffer, weights_only=True)
+    except Exception as error:
+        raise Error(
+            f"a value besides the model cannot be read again ({error}); give numbers, texts, lists "
+            "or tensors"
+        ) from None
 
 
 def load(

@@ -132,7 +132,10 @@ impl ScoringDevice {
 
     /// Asks the device whether it can still be used. May wait for the work of other threads.
     pub(crate) fn look(&self) {
-        self.has_failed.store(self.gpu.free_bytes().is_err(), Ordering::Relaxed);
+        // A device that has failed stays so, whatever another thread has seen before.
+        if self.gpu.free_bytes().is_err() {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Makes an engine known, so that its memory can be freed for other models.

@@ -117,3 +117,29 @@ def test_reading_names_what_is_wrong(job, rows):
         next(zl.read(job, rows, split="tests"))
     with pytest.raises(zl.Error, match="user"):
         next(zl.read(job, [{**row, "user": "x"} for row in rows[:5]]))
+
+
+def test_batches_have_vectors_beside_numbers():
+    job = zl.Job(
+        name="vectors",
+        features={
+            "emb": {"kind": "vector", "size": 3},
+            "price": {"kind": "numeric"},
+            "user": {"kind": "id"},
+        },
+        labels={"click": {}},
+        tables={"*": {"dim": 2}},
+        model={"kind": "dnn", "hidden": [4]},
+    )
+    rows = [{"emb": [i, 2.0, 3.0], "price": 9.0 + i, "user": i, "click": i % 2} for i in range(4)]
+    (batch,) = zl.read(job, rows)
+    assert batch.numeric["emb"].tolist() == [[i, 2.0, 3.0] for i in range(4)]
+    assert batch.numeric["price"].tolist() == [9.0, 10.0, 11.0, 12.0]
+
+
+def test_a_refused_run_leaves_the_folder_of_another_as_it_was(job, rows, tmp_path):
+    job.train(rows[:400], out=tmp_path / "run", progress=False)
+    before = sorted(path.name for path in (tmp_path / "run" / "data").iterdir())
+    with pytest.raises(zl.Refused):
+        job.train(rows[400:800], out=tmp_path / "run", progress=False)
+    assert sorted(path.name for path in (tmp_path / "run" / "data").iterdir()) == before

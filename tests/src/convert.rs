@@ -103,12 +103,12 @@ fn every_text_format_becomes_the_same_rows() {
         "tags List(non-null Utf8)",
         "x Float64",
         "big UInt64",
-        "flag Utf8",
+        "flag UInt8",
     ];
     let wanted = [
-        "7 ; a b ; [x,y] ; 1.5 ; 18446744073709551615 ; true",
-        "-8 ; c,\"d ; [] ; null ; 0 ; false",
-        "null ; null ; [y] ; -2000 ; 3 ; true",
+        "7 ; a b ; [x,y] ; 1.5 ; 18446744073709551615 ; 1",
+        "-8 ; c,\"d ; [] ; null ; 0 ; 0",
+        "null ; null ; [y] ; -2000 ; 3 ; 1",
     ];
     let lists = ["--type", "tags=list<string>"];
     for output in ["rows.parquet", "rows.arrow"] {

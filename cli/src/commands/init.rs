@@ -425,7 +425,9 @@ impl Draft {
     }
 
     fn model(&self) -> String {
-        model::text(&Recipe::new(self.model, self.preview.profile.rows), self.valid.is_some())
+        let recipe = Recipe::new(self.model, self.preview.profile.rows);
+        let has_classes = self.label.classes.is_some() && self.label.at_least.is_none();
+        model::text(&recipe, self.valid.is_some(), has_classes)
     }
 }
 

@@ -37,8 +37,17 @@ impl Span {
         unit: Option<TimeUnit>,
         key: &str,
     ) -> Result<Option<u64>> {
+        let column = match column {
+            DataType::Dictionary(_, values) => values,
+            other => other,
+        };
+        let is_text = matches!(column, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
         let (count, letter) = match self {
             Self::All => return Ok(None),
+            Self::Ticks(_) if is_text => {
+                let problem = format!("span `{self}` has no unit, but the times are texts");
+                return Err(setting(format!("{problem}; give it one, as in 7d or 12h"), key));
+            }
             Self::Ticks(ticks) => return Ok(Some(ticks)),
             Self::Clock(count, letter) => (count, letter),
         };
@@ -51,6 +60,8 @@ impl Span {
             (DataType::Timestamp(ArrowUnit::Second, _), _) => (1, 1),
             (DataType::Timestamp(ArrowUnit::Microsecond, _), _) => (1_000_000, 1),
             (DataType::Timestamp(ArrowUnit::Nanosecond, _), _) => (1_000_000_000, 1),
+            // Texts with dates are read as microseconds, whatever the unit of numbers is.
+            _ if is_text => (1_000_000, 1),
             (_, Some(TimeUnit::Second)) => (1, 1),
             (_, Some(TimeUnit::Millisecond)) => (1000, 1),
             (_, Some(TimeUnit::Microsecond)) => (1_000_000, 1),
@@ -130,7 +141,13 @@ mod tests {
             assert_eq!(ticks(text, column, unit).unwrap(), wanted, "{text}");
             assert_eq!(text.parse::<Span>().unwrap().to_string(), text);
         }
+        // Texts are read as microseconds, also if numbers would have another unit.
+        let texts = DataType::Dictionary(DataType::Int32.into(), DataType::Utf8.into());
+        for column in [&DataType::Utf8, &texts] {
+            assert_eq!(ticks("1h", column, Some(TimeUnit::Second)).unwrap(), Some(3_600_000_000));
+        }
         for (text, column, problem) in [
+            ("90", &DataType::Utf8, "the times are texts"),
             ("7d", &DataType::Int64, "set the unit of the times"),
             ("36h", &DataType::Date32, "whole days"),
             ("18446744073709551615w", &millisecond, "too long"),

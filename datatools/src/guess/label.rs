@@ -21,6 +21,8 @@ const LONGEST_TEXT: usize = 48;
 const CLASSES: &str = "class category label target species genre topic y";
 /// The numbers of values that a label of classes may have.
 const CLASS_COUNTS: std::ops::RangeInclusive<u64> = 3..=50;
+/// The least number of rows for each class of a drafted label, on average.
+const LEAST_ROWS_OF_A_CLASS: u64 = 5;
 /// The largest share of rows that a drafted bound lets have a label of 1, if a smaller share is
 /// possible.
 const MOST_POSITIVE: f64 = 0.6;
@@ -169,10 +171,13 @@ fn is_whole(text: &str) -> bool {
 }
 
 /// Returns the values of a column as classes, in ascending order, or `None` if the column has too
-/// few or too many values, or rows without one.
+/// few or too many values, too few rows of each, or rows without one.
 fn find_classes(column: &ColumnProfile) -> Option<Classes> {
     let (distinct, is_exact) = column.distinct();
     if !is_exact || !CLASS_COUNTS.contains(&distinct) || column.present() != column.rows {
+        return None;
+    }
+    if column.rows < LEAST_ROWS_OF_A_CLASS * distinct {
         return None;
     }
     let values: Vec<String> =

@@ -62,7 +62,9 @@ impl<L: TrainClient + Lending> StepClient for BorrowingClient<L> {
     fn regulariser_loss(&mut self, plan: &LookupPlan) -> Result<f64> {
         // The rows of the last plan may have been removed.
         self.take_whole_tables()?;
-        self.forget_told()?;
+        while self.open > 0 {
+            self.take_answer()?;
+        }
         let missing = self.local.missing_rows(plan)?;
         if !missing.is_empty() {
             self.lender.ask_for_rows(self.local.present_step(), missing)?;

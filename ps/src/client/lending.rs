@@ -52,4 +52,4 @@ pub(crate) type Answered = VecDeque<Vec<LentRows>>;
 
 /// The number of words of rows that one frame brings, if rows come back or if a whole table is
 /// lent. A frame has more if a slot has.
-pub(crate) const PIECE_WORDS: usize = 256 << 10;
+pub(crate) const PIECE_WORDS: usize = 8 << 10;

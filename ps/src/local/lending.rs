@@ -92,6 +92,11 @@ impl LocalClient {
         self.tables.next_changed(words)
     }
 
+    /// Learns that rows could not be given back, so that no later checkpoint would have them.
+    pub(crate) fn lose_rows(&mut self, error: &Error) {
+        self.broken = Some(format!("changed rows could not be given back: {error}"));
+    }
+
     /// Removes rows that were given back until `most` rows are left, except those of some plans.
     pub(crate) fn release_borrowed(&mut self, kept: &[&LookupPlan], most: usize) -> u64 {
         let released = self.tables.release_borrowed(kept, most);

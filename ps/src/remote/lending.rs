@@ -13,7 +13,7 @@ use crate::wire::{LentPart, Op, Reader, WireError, Writer, read_lent, write_lent
 
 /// The largest number of frames with rows that come back, and that the servers have not answered.
 /// It is well below the number of frames that a session may have open.
-const MOST_OPEN: usize = 16;
+const MOST_OPEN: usize = 32;
 
 impl Lending for RemoteClient {
     fn ask_for_rows(&mut self, step: Step, keys: Vec<LentRows>) -> Result<()> {

@@ -15,6 +15,8 @@ Settings = typing.Dict[str, typing.Any]
 
 # What FuxiCTR does without a key for it.
 CLIP_NORM = 10.0
+# The largest number of values of a file.
+MOST_VALUES = 100_000
 INITIALIZER_STD = 1e-4
 
 # The keys of an experiment that change nothing in the result, or that a run decides itself.
@@ -84,8 +86,14 @@ def load(file: pathlib.Path, notes: typing.List[Note]) -> Section:
         raise JobError(f"{file}: this file cannot be read as YAML: {error}") from None
     section = Section(file.name, "", 1, notes)
     convert = yaml.SafeLoader("")
+    count = 0
 
     def value_of(parent: Section, key: str, node: typing.Any, depth: int) -> typing.Any:
+        nonlocal count
+        count += 1
+        # References to one part may expand to very many values.
+        if count > MOST_VALUES:
+            raise JobError(f"{file}: the file has more than {MOST_VALUES} values; shorten it")
         if depth > 32:
             raise JobError(f"{file}: values are nested more than 32 deep; correct the file")
         if isinstance(node, yaml.MappingNode):

@@ -189,7 +189,14 @@ impl Cell for TextCell<'_> {
     }
 
     fn label_of(&self, values: &LabelValues) -> Outcome<Option<f32>> {
-        self.present().map_or(Ok(None), |text| value::label_from(values.of_text(text)))
+        let Some(text) = self.present() else { return Ok(None) };
+        // A number with a decimal comma is compared as a number.
+        if text.contains(&b',')
+            && let Ok(x) = self.settings.number(text)
+        {
+            return value::label_from(values.of_number(x));
+        }
+        value::label_from(values.of_text(text))
     }
 
     fn class(&self, classes: &ClassIndex) -> Outcome<Option<f32>> {

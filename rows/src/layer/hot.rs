@@ -22,7 +22,7 @@ use zillion_feature::FeatureKey;
 
 use super::FORMAT;
 use crate::arrow_file::ArrowFile;
-use crate::layout::HotRule;
+use crate::layout::{HotRule, TableLayout};
 
 /// The key of the metadata with the half-lives of the tables.
 pub(super) const HALF_LIVES: &str = "zillion.half_lives";
@@ -204,6 +204,7 @@ impl HotKeys {
                 return Err("the files of the writers have different half-lives".to_owned());
             }
             list.half_life = life;
+            list.keys.shrink_to_fit();
         }
         Ok(())
     }
@@ -213,6 +214,15 @@ impl HotKeys {
         for list in &mut self.tables {
             let half_life = list.half_life;
             list.keys.sort_unstable_by_key(|key| key.place(half_life));
+        }
+    }
+
+    /// Shortens the lists of several writers to what one writer would have listed.
+    pub(super) fn shorten(&mut self, layouts: &[TableLayout]) {
+        for (list, layout) in self.tables.iter_mut().zip(layouts) {
+            let Some(rule) = layout.hot else { continue };
+            list.keys.truncate(rule.most as usize);
+            list.newest = list.keys.iter().map(|hot| hot.last).max().unwrap_or(0);
         }
     }
 

@@ -106,7 +106,7 @@ impl Layer {
             })
         });
         let tables = tables.collect::<Result<Vec<_>>>()?.into();
-        Ok(Self { tables, hot: Arc::new(open_hot(places, manifest)?) })
+        Ok(Self { tables, hot: Arc::new(open_hot(places, manifest, layouts)?) })
     }
 
     /// Returns the hot keys of a table; `None` if the layer does not list them.
@@ -275,7 +275,11 @@ fn open_directory(places: &(impl Places + ?Sized), file: &LayerFile) -> Result<S
     })
 }
 
-fn open_hot(places: &(impl Places + ?Sized), manifest: &LayerManifest) -> Result<HotKeys> {
+fn open_hot(
+    places: &(impl Places + ?Sized),
+    manifest: &LayerManifest,
+    layouts: &[TableLayout],
+) -> Result<HotKeys> {
     let rows: Vec<u64> = manifest.tables.iter().map(|table| table.rows).collect();
     let mut hot = HotKeys::default();
     for file in &manifest.hot {
@@ -283,6 +287,7 @@ fn open_hot(places: &(impl Places + ?Sized), manifest: &LayerManifest) -> Result
     }
     if manifest.hot.len() > 1 {
         hot.sort();
+        hot.shorten(layouts);
     }
     Ok(hot)
 }

@@ -41,8 +41,26 @@ pub(super) fn list_inputs(schema: &Schema) -> Vec<Input> {
         };
         match feature.table() {
             Some(_) => input.sparse.push(position),
-            None => input.numeric.push(position),
+            // A vector has a column for each of its floats.
+            None => input.numeric.extend(position..position + feature.numeric_width()),
         }
     }
     inputs.into_iter().map(|(_, input)| input).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_floats_of_a_vector_are_permuted_together() {
+        let job = "[features.emb]\nkind = 'vector'\nsize = 3\n[features.price]\nkind = 'numeric'\n\
+                   [features.user]\nkind = 'id'\n[labels.y]\n";
+        let job: toml::Value = job.parse::<toml::Table>().unwrap().into();
+        let inputs = list_inputs(&Schema::from_job(&job).unwrap());
+        let columns = |at: usize| (inputs[at].sparse.clone(), inputs[at].numeric.clone());
+        assert_eq!(columns(0), (vec![], vec![0, 1, 2]));
+        assert_eq!(columns(1), (vec![], vec![3]));
+        assert_eq!(columns(2), (vec![0], vec![]));
+    }
 }

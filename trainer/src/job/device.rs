@@ -182,7 +182,6 @@ impl Job {
         let keeps_on_host = [
             (train.accumulate.get() > 1, "train.accumulate", "adds gradients on the host"),
             (train.average.is_some(), "train.average", "reads the parameters after each step"),
-            (train.prune.is_some(), "train.prune", "sets weights of rows to zero"),
             (train.rounds_batches(), "train.wire", "rounds the gradients of rows on the host"),
             (!self.streams.is_empty(), "streams", "scores rows before they are learned from"),
         ];

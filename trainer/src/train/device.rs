@@ -106,7 +106,9 @@ fn unsupported(job: &Job, options: &TrainOptions) -> Option<String> {
         return Some(problem);
     }
     if options.trainer.count > 1 {
-        return Some("trainers with servers compute on processors".to_owned());
+        return Some(
+            "several trainers compute on processors; start one, or leave out the device".to_owned(),
+        );
     }
     if options.profile.is_some() {
         return Some("a profile records the work of the threads of a processor".to_owned());

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use zillion_datatools::{DraftedModel, Recipe};
 
 /// Returns the sections `[tables."*"]`, `[model]` and `[train]`. `validates` says whether the job
-/// has validation rows, which decide when the training stops.
-pub(super) fn text(recipe: &Recipe, validates: bool) -> String {
+/// has validation rows, which decide when the training stops, and `has_classes` whether its label
+/// has classes.
+pub(super) fn text(recipe: &Recipe, validates: bool, has_classes: bool) -> String {
     let Recipe { model, dim, std, table_lr, dense_lr, batch_size, .. } = recipe;
     let mut text = String::from("# One table a feature; [tables.NAME] overrides these for one.\n");
     let _ = writeln!(text, "[tables.\"*\"]\ndim = {dim}  # {}", Recipe::DIM_REASON);
@@ -34,11 +35,17 @@ pub(super) fn text(recipe: &Recipe, validates: bool) -> String {
     let _ = writeln!(text, "batch_size = {batch_size}  # {}", Recipe::BATCH_REASON);
     let _ = writeln!(text, "optimizer = {{ kind = \"adam\", lr = {dense_lr} }}");
     if validates {
+        // The AUC of classes that are easy to tell apart is near 1 while their probabilities are
+        // still far from right.
+        let (named, metric) = match has_classes {
+            true => ("log loss", ", metric = \"logloss\""),
+            false => ("AUC", ""),
+        };
         let _ = writeln!(
             text,
-            "# If the validation AUC gets no better, the rates fall to {} of what they were; {} misses \
-             in a row\n# stop the training, and the best epoch is tested.\n\
-             plateau = {{ factor = {}, patience = {} }}",
+            "# If the validation {named} gets no better, the rates fall to {} of what they were; {} \
+             misses in a row\n# stop the training, and the best epoch is tested.\n\
+             plateau = {{ factor = {}, patience = {}{metric} }}",
             recipe.factor, recipe.patience, recipe.factor, recipe.patience
         );
     }

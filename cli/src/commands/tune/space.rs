@@ -135,8 +135,13 @@ impl Space {
         if !SECTIONS.contains(&first) {
             return Err(ConfigError::unknown_key("tune.space", first, &SECTIONS).into());
         }
-        let is_below = |fixed: &str| key == fixed || key.starts_with(&format!("{fixed}."));
-        if let Some((_, reason)) = FIXED.iter().find(|(fixed, _)| is_below(fixed)) {
+        // A table above a fixed key would replace the key too.
+        let is_related = |fixed: &str| {
+            key == fixed
+                || key.starts_with(&format!("{fixed}."))
+                || fixed.starts_with(&format!("{key}."))
+        };
+        if let Some((_, reason)) = FIXED.iter().find(|(fixed, _)| is_related(fixed)) {
             return Err(ConfigError::at("", *reason).under(&key).under("tune.space").into());
         }
         if let ("features", Some(name)) = (first, path.get(1)) {
@@ -315,6 +320,7 @@ mod tests {
                 "unknown key `tables.usr`; did you mean `user`?",
             ),
             ("'features.usr.table' = { choices = ['a'] }", "did you mean `user`?"),
+            ("data = { choices = [{ valid = 'other.csv' }] }", "tune.space.data"),
             ("'model.dropout' = { low = 0.5, high = 1.5 }", "the job refuses the value 1.5"),
             ("'train.optimizer.lr' = { choices = [0.1, -1] }", "the job refuses the value -1"),
             (

@@ -123,7 +123,8 @@ fn guess_type(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
         "whole" => ColumnType::Int64,
         "number" if cells.not_finite > 0 => ColumnType::Text,
         "number" => ColumnType::Float,
-        "boolean" if column.data_type != "text" => ColumnType::Label,
+        // Jobs read the texts true and false as the numbers 1 and 0, which columns of texts are not.
+        "boolean" => ColumnType::Label,
         "list" if is_vector(column) => ColumnType::Weighted(RawType::I64),
         "list" if column.data_type.contains("string") => ColumnType::List(RawType::String),
         "list" => ColumnType::List(RawType::I64),
