@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import typing
 
 from ._client import Client
@@ -62,12 +63,15 @@ def serve(
     *,
     http: str = "127.0.0.1:0",
     options: typing.Sequence[str] = (),
+    timeout: float = 60.0,
 ) -> Server:
-    """Starts a server of published versions, and returns when it listens.
+    """Starts a server of published versions, and returns when all models answer.
 
     ``registry`` is a ``Registry`` or its URL. ``model`` is a name or several, as for the option
     ``--model`` of ``zillion serve``. Port 0 takes a free port. ``options`` are further options of
-    the command. The server ends with this interpreter, even if that is killed.
+    the command. The server ends with this interpreter, even if that is killed. If a model does not
+    answer within ``timeout`` seconds, the server is stopped, and ``Error`` has the end of its log.
+    With 0, the call returns when the server listens.
     """
     models = [model] if isinstance(model, str) else list(model)
     url = os.fspath(getattr(registry, "url", registry))
@@ -102,7 +106,23 @@ def serve(
     threading.Thread(target=drain, args=(output, log), name="zillion-log", daemon=True).start()
     server = Server(process, address, log)
     atexit.register(server.stop)
+    try:
+        wait_ready(server, timeout)
+    except BaseException:
+        server.stop()
+        raise
     return server
+
+
+def wait_ready(server: Server, timeout: float) -> None:
+    """Waits until every model of a server answers."""
+    client = server.client()
+    until = time.monotonic() + timeout
+    while timeout > 0 and not client.is_ready():
+        if not server.is_running or time.monotonic() > until:
+            last = "\n".join(list(server._log)[-5:])
+            raise Error(f"the server at {server.url} is not ready after {timeout:g} s: {last}")
+        time.sleep(0.02)
 
 
 def drain(output: typing.TextIO, log: typing.Deque[str]) -> None:

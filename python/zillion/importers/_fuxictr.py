@@ -191,7 +191,10 @@ class Importer:
         return data
 
     def labels(self) -> typing.Tuple[Settings, Settings]:
-        is_number = str(self.model.get("task", "binary_classification")) == "regression"
+        tasks = {str(task) for task in self.model.all("task")}
+        if "regression" in tasks and len(tasks) > 1:
+            self.model.note("task", "all labels are numbers, or none is; they are numbers")
+        is_number = "regression" in tasks
         losses: Settings = {}
         for loss in self.model.all("loss"):
             usual = "mse" if is_number else "binary_crossentropy"
@@ -325,7 +328,7 @@ class Importer:
             self.model.note("monitor", "one metric decides here; it is the AUC")
             metric = "auc"
         plateau["metric"] = metric
-        if str(self.model.get("task", "")) == "regression":
+        if "regression" in map(str, self.model.all("task")):
             plateau.pop("metric")
         return {
             "epochs": int(self.model.number("epochs", 100)),
