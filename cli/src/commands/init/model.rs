@@ -8,10 +8,10 @@ use zillion_datatools::{DraftedModel, Recipe};
 /// has validation rows, which decide when the training stops, and `has_classes` whether its label
 /// has classes.
 pub(super) fn text(recipe: &Recipe, validates: bool, has_classes: bool) -> String {
-    let Recipe { model, dim, std, table_lr, dense_lr, batch_size, .. } = recipe;
+    let Recipe { model, dim, table_lr, dense_lr, batch_size, .. } = recipe;
     let mut text = String::from("# One table a feature; [tables.NAME] overrides these for one.\n");
     let _ = writeln!(text, "[tables.\"*\"]\ndim = {dim}  # {}", Recipe::DIM_REASON);
-    let _ = writeln!(text, "initializer = {{ kind = \"normal\", std = {std} }}");
+    text.push_str("initializer = { kind = \"normal\", std = 0.01 }\n");
     let _ = writeln!(
         text,
         "# {}\noptimizer = {{ kind = \"adagrad\", lr = {table_lr}, initial_accumulator = 0.001 }}",
@@ -23,6 +23,12 @@ pub(super) fn text(recipe: &Recipe, validates: bool, has_classes: bool) -> Strin
         "\n# {kinds}: `zillion init --model KIND` drafts the rates of another kind.\n\
          [model]\nkind = \"{model}\""
     );
+    if *model == DraftedModel::Dlrm {
+        // Products of two vectors near zero are too small to learn from.
+        text.push_str(
+            "interaction = \"cat\"  # \"dot\", the products alone, learns slowly from zero\n",
+        );
+    }
     if let Some(deep) = &recipe.deep {
         let _ = writeln!(text, "hidden = {:?}", deep.hidden);
         if deep.dropout > 0.0 {
@@ -33,7 +39,11 @@ pub(super) fn text(recipe: &Recipe, validates: bool, has_classes: bool) -> Strin
     let most = if validates { "at most: the validation ends the training" } else { Recipe::BLIND };
     let _ = writeln!(text, "\n[train]\nepochs = {epochs}  # {most}");
     let _ = writeln!(text, "batch_size = {batch_size}  # {}", Recipe::BATCH_REASON);
-    let _ = writeln!(text, "optimizer = {{ kind = \"adam\", lr = {dense_lr} }}");
+    let _ = writeln!(
+        text,
+        "optimizer = {{ kind = \"adam\", lr = {dense_lr} }}  # {}",
+        recipe.dense_reason()
+    );
     if validates {
         // The AUC of classes that are easy to tell apart is near 1 while their probabilities are
         // still far from right.
@@ -50,4 +60,25 @@ pub(super) fn text(recipe: &Recipe, validates: bool, has_classes: bool) -> Strin
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_of_every_kind_are_valid_and_have_its_own_keys() {
+        for kind in DraftedModel::ALL {
+            for validates in [false, true] {
+                let job: toml::Table =
+                    text(&Recipe::new(kind, 5000), validates).parse().expect("TOML");
+                let has = |section: &str, key: &str| job[section].get(key).is_some();
+                assert_eq!(job["model"]["kind"].as_str(), Some(kind.name()));
+                assert_eq!(has("model", "hidden"), kind.is_deep(), "{kind}");
+                assert_eq!(has("model", "dropout"), kind.is_deep(), "{kind}");
+                assert_eq!(has("model", "interaction"), kind == DraftedModel::Dlrm, "{kind}");
+                assert_eq!(has("train", "plateau"), validates, "{kind}");
+            }
+        }
+    }
 }
