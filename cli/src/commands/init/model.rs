@@ -71,7 +71,7 @@ mod tests {
         for kind in DraftedModel::ALL {
             for validates in [false, true] {
                 let job: toml::Table =
-                    text(&Recipe::new(kind, 5000), validates).parse().expect("TOML");
+                    text(&Recipe::new(kind, 5000), validates, false).parse().expect("TOML");
                 let has = |section: &str, key: &str| job[section].get(key).is_some();
                 assert_eq!(job["model"]["kind"].as_str(), Some(kind.name()));
                 assert_eq!(has("model", "hidden"), kind.is_deep(), "{kind}");
