@@ -132,9 +132,9 @@ fn every_text_format_becomes_the_same_rows() {
             assert_eq!(shown(&place, &output).1, wanted, "{ending}");
         }
     }
-    let json = "{\"id\":7,\"name\":\"a b\",\"tags\":[\"x\",\"y\"],\"x\":1.5,\"big\":18446744073709551615,\"flag\":\"true\"}\n\
-                {\"id\":-8,\"name\":\"c,\\\"d\",\"tags\":[],\"x\":null,\"big\":0,\"flag\":\"false\"}\n\
-                {\"id\":null,\"tags\":[\"y\",null],\"x\":-2e3,\"big\":3,\"flag\":\"true\"}\n";
+    let json = "{\"id\":7,\"name\":\"a b\",\"tags\":[\"x\",\"y\"],\"x\":1.5,\"big\":18446744073709551615,\"flag\":true}\n\
+                {\"id\":-8,\"name\":\"c,\\\"d\",\"tags\":[],\"x\":null,\"big\":0,\"flag\":false}\n\
+                {\"id\":null,\"tags\":[\"y\",null],\"x\":-2e3,\"big\":3,\"flag\":true}\n";
     place.write("rows.jsonl", json);
     ok(convert(&place, "rows.jsonl", "json.parquet", &[]));
     let (types, found) = shown(&place, "json.parquet");

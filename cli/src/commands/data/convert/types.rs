@@ -123,7 +123,7 @@ fn guess_type(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
         "whole" => ColumnType::Int64,
         "number" if cells.not_finite > 0 => ColumnType::Text,
         "number" => ColumnType::Float,
-        // Jobs read the texts true and false as the numbers 1 and 0, which columns of texts are not.
+        // Jobs read the texts true and false as 1 and 0, which a column of texts has not.
         "boolean" => ColumnType::Label,
         "list" if is_vector(column) => ColumnType::Weighted(RawType::I64),
         "list" if column.data_type.contains("string") => ColumnType::List(RawType::String),
