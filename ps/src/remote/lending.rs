@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::wire::{LentPart, Op, Reader, WireError, Writer, read_lent, write_lent};
 
 /// The largest number of frames with rows that come back, and that the servers have not answered.
-/// It is well below the number of frames that a session may have open.
+/// A session may have twice as many open frames.
 const MOST_OPEN: usize = 32;
 
 impl Lending for RemoteClient {
