@@ -23,25 +23,29 @@ def pairs_of(attention: Section) -> typing.List[typing.Tuple[str, str]]:
 
 
 def make_deepfm(importer: Importer) -> Settings:
-    part = importer.model.part("deepfm")
-    model = importer.deep("deepfm", part)
-    if part is not None:
-        part.ignore("wide_output_dim")
-        if part.part("final_dnn") is not None:
-            part.note("final_dnn", "the parts of the model are added up, without layers behind them")
-            ignore_all(part.part("final_dnn"))
-    return model
+    return make_sum(importer, "deepfm", "deepfm")
 
 
 def make_wide(importer: Importer) -> Settings:
-    part = importer.model.part("wide_and_deep")
-    model = importer.deep("wide_deep", part)
+    return make_sum(importer, "wide_and_deep", "wide_deep")
+
+
+def make_sum(importer: Importer, section: str, kind: str) -> Settings:
+    """Returns a model whose parts are added up: a network, and one that sees ids directly."""
+    part = importer.model.part(section)
+    model = importer.deep(kind, part)
     if part is not None:
         part.ignore("wide_output_dim")
-        if part.part("final_dnn") is not None:
-            part.note("final_dnn", "the parts of the model are added up, without layers behind them")
-            ignore_all(part.part("final_dnn"))
+        note_final(part, "the parts of the model are added up, without layers behind them")
     return model
+
+
+def note_final(part: Section, text: str) -> None:
+    """Notes what becomes of the layers behind the parts of a model, if there are such layers."""
+    final = part.part("final_dnn")
+    if final is not None:
+        part.note("final_dnn", text)
+        ignore_all(final)
 
 
 def make_dcn(importer: Importer) -> Settings:
@@ -62,9 +66,7 @@ def make_dcn(importer: Importer) -> Settings:
         l2 = part.number("l2_regularization", 0)
         if l2:
             model["l2"] = l2
-        if part.part("final_dnn") is not None:
-            part.note("final_dnn", "one linear layer is behind the crosses and the network")
-            ignore_all(part.part("final_dnn"))
+        note_final(part, "one linear layer is behind the crosses and the network")
     return model
 
 
