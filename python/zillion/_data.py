@@ -107,10 +107,29 @@ def as_arrow(data: typing.Any) -> typing.Any:
         if isinstance(data, pyarrow.RecordBatch):
             return pyarrow.Table.from_batches([data])
         return data if hasattr(data, "schema") else None
+    if is_from(data, "datasets") and hasattr(data, "with_format") and hasattr(data, "__len__"):
+        return read_dataset(data)
     if hasattr(data, "__arrow_c_stream__"):
         pyarrow = need_module("pyarrow", f"data of the class {type(data).__name__}")
         return pyarrow.RecordBatchReader.from_stream(data)
     return None
+
+
+def read_dataset(data: typing.Any) -> typing.Any:
+    """Returns a data set of the package `datasets` as a reader of its record batches.
+
+    The rows are those of the data set, also after a selection or a shuffle.
+    """
+    if isinstance(data, collections.abc.Mapping):
+        raise JobError(
+            f"a {type(data).__name__} has several splits ({', '.join(map(str, data))}); give one of "
+            "them"
+        )
+    pyarrow = need_module("pyarrow", f"data of the class {type(data).__name__}")
+    schema = data.features.arrow_schema
+    tables = data.with_format("arrow").iter(batch_size=BATCH_ROWS)
+    batches = (batch for table in tables for batch in table.cast(schema).to_batches())
+    return pyarrow.RecordBatchReader.from_batches(schema, batches)
 
 
 def write_arrow(table: typing.Any, path: str) -> str:

@@ -1,6 +1,7 @@
 """Data from memory, in all its classes, and batches."""
 
 import json
+import types
 
 import numpy
 import pandas
@@ -9,6 +10,38 @@ import pyarrow
 import pytest
 
 import zillion as zl
+
+
+class Dataset:
+    """What Zillion uses of a data set of the package `datasets`, which is not installed here."""
+
+    __module__ = "datasets.arrow_dataset"
+
+    def __init__(self, table):
+        self.table = table
+        self.features = types.SimpleNamespace(arrow_schema=table.schema)
+
+    def __len__(self):
+        return len(self.table)
+
+    def __iter__(self):
+        return iter(self.table.to_pylist())
+
+    def with_format(self, kind):
+        assert kind == "arrow"
+        return self
+
+    def iter(self, batch_size):
+        return (self.table.slice(at, 7) for at in range(0, min(len(self), batch_size), 7))
+
+
+class Splits(dict):
+    """A dictionary of splits of that package."""
+
+    __module__ = "datasets.dataset_dict"
+
+    def with_format(self, kind):
+        raise AssertionError(kind)
 
 
 def frames(rows):
@@ -22,6 +55,7 @@ def frames(rows):
         "pyarrow": pyarrow.Table.from_pylist(rows),
         "reader": pyarrow.Table.from_pylist(rows).to_reader(),
         "batch": pyarrow.RecordBatch.from_pylist(rows),
+        "dataset": Dataset(pyarrow.Table.from_pylist(rows)),
     }
 
 
@@ -74,6 +108,7 @@ def test_data_that_is_none_is_refused(run, job, tmp_path):
         (3, "is not data"),
         ([], "has no rows"),
         ([1, 2], "row 0 is of the class int"),
+        (Splits(train=1, test=2), r"Splits has several splits \(train, test\)"),
         ([{"user": object()}], "row 0: a value of the class object"),
         ({"user": [1, 2], "item": ["a"]}, "different numbers of rows"),
     ]
