@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use zillion_console::exit::usage_error;
 use zillion_console::svg::{self, Axis, Panel, Scale, Shapes, Unit};
 use zillion_device::Files;
 use zillion_trainer::{EpochRecord, RunRecord};
 
-use crate::runs::{find_figure, main_figure};
+use crate::runs::{TableSize, figures_of_report, find_figure, list_tables, main_figure};
 
 /// The name of the file with the curves in the folder of a run.
 pub(crate) const CURVES_FILE: &str = "curves.svg";
@@ -35,18 +36,82 @@ pub fn write_curves(folder: &Path) -> Result<()> {
     Ok(Files::new().scratch().write_bytes(folder.join(CURVES_FILE), svg.as_bytes())?)
 }
 
+/// Draws the plots of a run that `kinds` name, one beside the other: `loss`, `tables`, or a figure
+/// of the validation such as `auc`.
+///
+/// # Errors
+/// Returns an error if the folder has no record that can be read, or if a kind is unknown or has
+/// nothing to show.
+pub fn draw_plots(folder: &Path, kinds: &[String]) -> Result<String> {
+    let record = RunRecord::read(folder)?
+        .with_context(|| format!("{} has no record of a run", folder.display()))?;
+    let mut panels = Vec::new();
+    for kind in kinds {
+        match kind.as_str() {
+            "loss" => panels.push(loss_panel(&record)),
+            "tables" => panels.extend(table_panels(&record)?),
+            figure => panels.push(figure_panel(&record, figure)?),
+        }
+    }
+    Ok(svg::page(&record.name, &[(kinds.join(", "), panels)]))
+}
+
+/// Returns the panel of a figure of the validation.
+fn figure_panel(record: &RunRecord, figure: &str) -> Result<Panel> {
+    let line = by_epoch(record, |epoch| valid_figure(epoch, figure));
+    if line.is_empty() {
+        let reports = record.epochs.iter().filter_map(|epoch| epoch.valid.as_ref());
+        let figures = reports.take(1).flat_map(|report| figures_of_report("", report));
+        let mut known = vec!["loss".to_owned(), "tables".to_owned()];
+        known.extend(figures.map(|figure| figure.name.trim().to_owned()));
+        return usage_error(format!(
+            "unknown plot \"{figure}\"; expected one of {}, which are the plots of this run",
+            known.join(", ")
+        ));
+    }
+    Ok(panel(&title_of(figure), figure, vec![("validation".to_owned(), line)]))
+}
+
+/// Returns the panels of the tables: their rows and their bytes.
+fn table_panels(record: &RunRecord) -> Result<[Panel; 2]> {
+    let tables = list_tables(record);
+    if tables.is_empty() {
+        return usage_error(
+            "the run has no sizes of tables, because they are recorded at its end; train it to its \
+             end, or plot \"loss\"",
+        );
+    }
+    let bars = |title: &str, unit: Unit, size: fn(&TableSize) -> u64| Panel {
+        title: title.to_owned(),
+        x: Axis::new("table", Scale::Linear, Unit::Number),
+        y: Axis::new("at the end of the run", Scale::Linear, unit),
+        shapes: Shapes::Bars(
+            tables.iter().map(|table| (table.name.clone(), size(table) as f64)).collect(),
+        ),
+    };
+    Ok([
+        bars("Rows", Unit::Number, |table| table.rows),
+        bars("Bytes", Unit::Bytes, |table| table.bytes),
+    ])
+}
+
 /// Returns the panels of one run: the losses, and the main figure of each epoch.
 pub(crate) fn panels_of_run(record: &RunRecord) -> Vec<Panel> {
-    let mut losses = vec![("training".to_owned(), training_loss(record))];
-    losses
-        .push(("validation".to_owned(), by_epoch(record, |epoch| valid_figure(epoch, "logloss"))));
-    losses.retain(|(_, points)| !points.is_empty());
-    let mut panels = vec![panel("Loss", "loss", losses)];
+    let mut panels = vec![loss_panel(record)];
     if let Some((name, _)) = main_figure(record).filter(|(name, _)| name != "logloss") {
         let line = by_epoch(record, |epoch| valid_figure(epoch, &name));
         panels.push(panel(&title_of(&name), &name, vec![("validation".to_owned(), line)]));
     }
     panels
+}
+
+/// Returns the panel of the losses: of training along the run, and of the validation.
+fn loss_panel(record: &RunRecord) -> Panel {
+    let mut losses = vec![("training".to_owned(), training_loss(record))];
+    losses
+        .push(("validation".to_owned(), by_epoch(record, |epoch| valid_figure(epoch, "logloss"))));
+    losses.retain(|(_, points)| !points.is_empty());
+    panel("Loss", "loss", losses)
 }
 
 /// Returns the training loss along a run, averaged over neighbouring points. The points of the

@@ -31,7 +31,7 @@ use zillion_console::exit;
 
 use args::{Args, Command, LogFormat};
 
-pub use curves::write_curves;
+pub use curves::{draw_plots, write_curves};
 
 /// Runs the command that the arguments name, and returns its exit code. The first argument is the
 /// name of the program. If the arguments are wrong or ask for help, the process ends.

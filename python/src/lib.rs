@@ -12,6 +12,7 @@
 //! * [`model`]: a checkpoint that scores rows;
 //! * [`batches`]: the batches of a job;
 //! * [`tables`]: tables for models in Python;
+//! * [`run`]: plots of runs, and the interfaces of gRPC;
 //! * [`command`]: the command line.
 
 mod batches;
@@ -19,6 +20,7 @@ mod boundary;
 mod command;
 mod job;
 mod model;
+mod run;
 mod tables;
 mod train;
 
@@ -33,6 +35,8 @@ mod _zillion {
     use crate::job::{check, effective, load, parse, print, validate};
     #[pymodule_export]
     use crate::model::Model;
+    #[pymodule_export]
+    use crate::run::{descriptors, plot};
     #[pymodule_export]
     use crate::tables::Tables;
     #[pymodule_export]

@@ -127,8 +127,14 @@ class Run:
                     arguments += ["--parity", file]
             return typing.cast(Figures, _cli.run_json(arguments))
 
-    def plot(self) -> Plot:
-        """Returns the curves of the run: the losses, and the main figure of each epoch."""
+    def plot(self, *kinds: str) -> Plot:
+        """Returns plots of the run: the losses, and the main figure of each epoch.
+
+        ``kinds`` chooses other plots, which are drawn side by side: ``"loss"``, ``"tables"`` (their
+        rows and bytes at the end of the run), or a figure of the validation, such as ``"auc"``.
+        """
+        if kinds:
+            return Plot(_zillion.plot(os.fspath(self.folder), list(kinds)))
         path = self.folder / "curves.svg"
         try:
             return Plot(path.read_text(encoding="utf-8"))

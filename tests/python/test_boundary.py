@@ -12,8 +12,8 @@ from zillion import _zillion
 
 CALLS = [
     "load", "parse", "print", "effective", "validate", "check", "train", "Model", "predict",
-    "evaluate", "BatchReader", "next", "run_command", "Tables", "dims", "lookup", "gather", "keep",
-    "step", "discard", "statistics", "find", "save", "restore",
+    "evaluate", "BatchReader", "next", "plot", "descriptors", "run_command", "Tables", "dims",
+    "lookup", "gather", "keep", "step", "discard", "statistics", "find", "save", "restore",
 ]
 
 
@@ -38,6 +38,8 @@ def calls(job, run, tmp_path):
         "evaluate": lambda: model.evaluate([file], None),
         "BatchReader": lambda: _zillion.BatchReader(text, "train", None, None),
         "next": lambda: next(reader),
+        "plot": lambda: _zillion.plot(str(run.folder), ["loss"]),
+        "descriptors": _zillion.descriptors,
         "run_command": lambda: _zillion.run_command(["zillion", "model", "list"]),
         "Tables": lambda: _zillion.Tables(text_of_tables()),
         "dims": lambda: _zillion.Tables(text_of_tables()).dims(),

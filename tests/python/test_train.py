@@ -27,6 +27,16 @@ def test_a_run_has_its_figures(run):
     assert run._repr_svg_() == again.plot().svg
 
 
+def test_plots_are_chosen_by_kind(run, tmp_path):
+    plot = run.plot("loss", "auc", "tables")
+    for text in ("Loss", "Validation AUC", "Rows", "Bytes", "item", "training"):
+        assert f">{text}</text>" in plot.svg, text
+    plot.save(tmp_path / "plot.svg")
+    assert (tmp_path / "plot.svg").read_text() == plot._repr_svg_()
+    with pytest.raises(zl.JobError, match='unknown plot "acu"; expected one of loss, tables, auc'):
+        run.plot("acu")
+
+
 def test_callbacks_see_reports_and_can_stop(job, rows, tmp_path):
     seen = []
 
