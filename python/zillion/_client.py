@@ -1,34 +1,58 @@
-"""A client of a server of Zillion, over HTTP."""
+"""A client of a server of Zillion, over HTTP or gRPC."""
 
 from __future__ import annotations
 
-import collections.abc
-import json
 import typing
-import urllib.error
-import urllib.parse
-import urllib.request
 
-from ._data import as_rows, plain
-from ._errors import JobError, ServerError
-from ._frames import is_from
+from ._data import Path
+from ._errors import JobError
+from ._grpc import Grpc
+from ._http import Http
 from ._progress import Figures
+from ._tls import Tls
+
+# The schemes of addresses, and whether connections have TLS.
+SCHEMES = {"http": False, "https": True, "grpc": False, "grpcs": True}
 
 
 class Client:
-    """A client of the server at ``url``. It uses the standard library only.
+    """A client of the server at ``url``: ``http://host:port`` or ``grpc://host:port``.
 
-    ``token`` is sent as a bearer token. ``timeout`` is in seconds.
+    Both give the same answers. HTTP needs the standard library only. gRPC needs the packages
+    ``grpcio`` and ``protobuf``, keeps its connection, and sends large requests in less time.
+    ``https://`` and ``grpcs://`` are the same with TLS.
+
+    ``token`` is sent as a bearer token. ``timeout`` is the time in seconds that a call may take.
+    With TLS, ``authority`` is the PEM file of the authority that signed the server's certificate;
+    without it, the usual authorities are trusted. ``certificate`` and ``key`` are the PEM files of
+    the client's own certificate.
     """
 
     def __init__(
-        self, url: str, *, token: typing.Optional[str] = None, timeout: float = 10.0
+        self,
+        url: str,
+        *,
+        token: typing.Optional[str] = None,
+        timeout: float = 10.0,
+        authority: typing.Optional[Path] = None,
+        certificate: typing.Optional[Path] = None,
+        key: typing.Optional[Path] = None,
     ) -> None:
         self.url = url.rstrip("/")
-        self._token = token
-        self._timeout = timeout
-        # A proxy of the environment is not asked for a server that is usually on this network.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        scheme = self.url.split("://")[0] if "://" in self.url else ""
+        if scheme not in SCHEMES:
+            raise JobError(
+                f"the address {url!r} begins with none of {', '.join(f'{s}://' for s in SCHEMES)}; "
+                "give one such as http://127.0.0.1:8080"
+            )
+        tls = Tls(authority, certificate, key)
+        if tls.is_given and not SCHEMES[scheme]:
+            raise JobError(
+                f"files of TLS are given, but {url!r} has no TLS; give an address that begins with "
+                f"{scheme}s://"
+            )
+        kind: typing.Type[typing.Union[Http, Grpc]] = Http if scheme.startswith("http") else Grpc
+        self._calls = kind(self.url, token, timeout, tls)
 
     def predict(
         self,
@@ -38,22 +62,20 @@ class Client:
         version: typing.Optional[int] = None,
         pointer: typing.Optional[str] = None,
     ) -> typing.List[typing.Any]:
-        """Returns the predictions for rows, in their order.
+        """Returns the predictions of ``model`` for ``rows``, in their order.
 
         ``rows`` is an iterable of dictionaries, a dictionary of columns, a data frame, or an Arrow
         table, with the columns of the model's inputs. ``version`` or ``pointer`` choose another
-        version than the one that answers by default. A model with one task gives a number for
-        each row, a model with several tasks a dictionary.
+        version than the one that answers by default.
+
+        A model with one task gives a number for each row: a probability, or the prediction of a
+        label that is a number. A label of classes gives a list with a probability for each class.
+        A model with several tasks gives a dictionary of numbers by output. Numbers have the
+        precision of float32.
         """
         if version is not None and pointer is not None:
             raise JobError("a version and a pointer are both given; give one of them")
-        place = f"/v1/models/{quote(model)}"
-        if version is not None:
-            place += f"/versions/{version}"
-        if pointer is not None:
-            place += f"/labels/{quote(pointer)}"
-        answer = self.call(f"{place}:predict", {"instances": make_instances(rows)})
-        return typing.cast(typing.List[typing.Any], answer["predictions"])
+        return self._calls.predict(model, rows, version, pointer)
 
     def rank(
         self,
@@ -63,93 +85,48 @@ class Client:
         *,
         top_k: typing.Optional[int] = None,
     ) -> Figures:
-        """Returns the scores of candidates in one context, or the best ``top_k`` of them."""
-        body: Figures = {"context": plain_row(context), "candidates": make_instances(candidates)}
-        if top_k is not None:
-            body["top_k"] = top_k
-        return self.call(f"/v1/models/{quote(model)}:rank", body)
+        """Returns the scores of ``candidates`` in one ``context``, by the first task of ``model``.
+
+        ``context`` is a dictionary of the values that all candidates share, and ``candidates`` are
+        rows as for ``predict``. The answer has ``model_version`` and ``scores``, one for each
+        candidate; with ``top_k``, also ``top``: index and score of the best ones, the best first.
+        """
+        return self._calls.rank(model, context, candidates, top_k)
 
     def describe(self, model: str) -> Figures:
-        """Returns the inputs and the outputs of a model."""
-        return self.call(f"/v2/models/{quote(model)}")
+        """Returns the inputs and the outputs of ``model``: name, datatype and shape of each."""
+        return self._calls.describe(model)
 
     def versions(self, model: str) -> typing.List[Figures]:
-        """Returns the open versions of a model, the newest first."""
-        answer = self.call(f"/v1/models/{quote(model)}")
-        return typing.cast(typing.List[Figures], answer["model_version_status"])
+        """Returns the open versions of ``model``, the newest first."""
+        return self._calls.versions(model)
 
     def is_ready(self) -> bool:
         """Returns whether every model of the server has a version that answers."""
-        try:
-            self._send("/v2/health/ready", None)
-        except ServerError as error:
-            if error.status == 503:
-                return False
-            raise
-        return True
+        return self._calls.is_ready()
 
     def call(self, place: str, body: typing.Optional[Figures] = None) -> Figures:
-        """Sends a request, a POST if it has a body, and returns the answer as a dictionary."""
-        return typing.cast(Figures, json.loads(self._send(place, body)))
+        """Sends a request over HTTP, and returns the answer as a dictionary.
 
-    def _send(self, place: str, body: typing.Optional[Figures]) -> bytes:
-        data = None if body is None else json.dumps(body, allow_nan=False).encode()
-        request = urllib.request.Request(self.url + place, data=data)
-        if data is not None:
-            request.add_header("Content-Type", "application/json")
-        if self._token is not None:
-            request.add_header("Authorization", f"Bearer {self._token}")
-        try:
-            with self._opener.open(request, timeout=self._timeout) as answer:
-                return typing.cast(bytes, answer.read())
-        except urllib.error.HTTPError as error:
-            text = error.read().decode("utf-8", "replace")
-            raise ServerError(describe_error(text) or str(error), error.code) from None
-        except (urllib.error.URLError, TimeoutError, OSError) as error:
-            reason = getattr(error, "reason", error)
-            raise ServerError(
-                f"no answer from {self.url}: {reason}; is a server running there?"
-            ) from None
+        ``place`` is the path, as in ``/v1/models/clicks``. With a ``body``, the request is a POST
+        of its JSON.
+        """
+        if not isinstance(self._calls, Http):
+            raise JobError(
+                f"`call` sends a path of HTTP, but the client speaks gRPC ({self.url}); use a "
+                "client with an address that begins with http://"
+            )
+        return self._calls.call(place, body)
+
+    def close(self) -> None:
+        """Closes the connection. A client in a ``with`` block is closed at its end."""
+        self._calls.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         return f"zillion.Client({self.url!r})"
-
-
-def quote(name: str) -> str:
-    """Returns a name as a part of a path."""
-    return urllib.parse.quote(name, safe="")
-
-
-def make_instances(rows: typing.Any) -> typing.List[Figures]:
-    """Returns rows as a list of dictionaries that JSON can write."""
-    if is_from(rows, "polars"):
-        rows = rows.to_dicts()
-    elif is_from(rows, "pyarrow"):
-        rows = rows.to_pylist()
-    found = as_rows(rows)
-    if found is None or isinstance(rows, str):
-        raise JobError(
-            f"rows of the class {type(rows).__name__} cannot be sent; give dictionaries, a "
-            "dictionary of columns, a data frame, or an Arrow table"
-        )
-    return [plain_row(row) for row in found]
-
-
-def plain_row(row: typing.Any) -> Figures:
-    """Returns a row whose values JSON can write."""
-    if not isinstance(row, collections.abc.Mapping):
-        raise JobError(
-            f"a row of the class {type(row).__name__} cannot be sent; give a dictionary of values "
-            "by column"
-        )
-    return {str(name): plain(value) for name, value in row.items()}
-
-
-def describe_error(text: str) -> str:
-    """Returns the message in the answer of a server."""
-    try:
-        answer = json.loads(text)
-    except ValueError:
-        return text.strip()
-    error = answer.get("error", text) if isinstance(answer, dict) else text
-    return error if isinstance(error, str) else json.dumps(error)

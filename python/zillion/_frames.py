@@ -16,11 +16,17 @@ def find_module(name: str) -> typing.Any:
         return None
 
 
-def need_module(name: str, purpose: str) -> typing.Any:
-    """Returns a module, or raises an error that says what needs it."""
+def need_module(name: str, purpose: str, *, package: typing.Optional[str] = None) -> typing.Any:
+    """Returns a module, or raises an error that says what needs it.
+
+    ``package`` is the name under which it is installed, if that is another one.
+    """
     module = find_module(name)
     if module is None:
-        raise ImportError(f"{purpose} needs the package `{name}`; install it: pip install {name}")
+        package = name if package is None else package
+        raise ImportError(
+            f"{purpose} needs the package `{package}`; install it: pip install {package}"
+        )
     return module
 
 

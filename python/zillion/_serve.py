@@ -28,9 +28,17 @@ class Server:
         self._log = log
         self.url = url
 
-    def client(self, **options: typing.Any) -> Client:
-        """Returns a client of the server."""
-        return Client(self.url, **options)
+    def client(self, *, grpc: bool = False, **options: typing.Any) -> Client:
+        """Returns a client of the server, over HTTP or gRPC.
+
+        ``options`` are the keyword arguments of ``Client``, such as ``token``.
+        """
+        return Client(self.grpc_url if grpc else self.url, **options)
+
+    @property
+    def grpc_url(self) -> str:
+        """The same address for gRPC, as in ``grpc://127.0.0.1:40123``."""
+        return "grpc" + self.url[len("http") :]
 
     @property
     def log(self) -> str:
