@@ -57,6 +57,14 @@ dist:
     cd "${CARGO_TARGET_DIR:-target}/dist" && objcopy --only-keep-debug zillion zillion.debug \
         && objcopy --strip-debug --add-gnu-debuglink=zillion.debug zillion
 
+# Builds the wheel of the Python package for glibc 2.28 and later (`pip install maturin==1.16.0 ziglang==0.17.1`).
+wheel out='dist':
+    maturin build --release --zig --compatibility manylinux_2_28 --manifest-path python/Cargo.toml --out {{out}}
+
+# Builds the reference of the Python package (`pip install ./python pdoc==16.0.0`).
+reference out='target/reference':
+    python3 python/reference.py {{out}}
+
 # Measures training of a model, for example `just bench-train deepfm 2`.
 bench-train model='deepfm' threads='2': synth
     cargo run --release -- bench train --model {{model}} --data target/bench/train.parquet \

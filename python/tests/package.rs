@@ -1,5 +1,6 @@
 //! The test of the Python package: packs the library of this build and the Python sources into a
-//! wheel, installs it in a virtual environment, and runs the pytest suite in `tests/python`.
+//! wheel, installs it in a virtual environment, and runs the pytest suite in `tests/python` and,
+//! at the same time, the notebooks in `examples/notebooks`.
 //!
 //! The packages from PyPI are in the environment of the tests of clients, which is created once, in
 //! the build folder, and is reused until the list of packages changes. The wheel is installed in a
@@ -7,9 +8,9 @@
 //! skipped. If the installation fails although PyPI can be reached, the test fails.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 /// The name of this test in the list of tests that may skip.
 const NAME: &str = "python_package";
@@ -37,20 +38,112 @@ fn the_python_package_passes_its_tests() {
     let options = ["--quiet", "--no-deps", "--no-compile", "--ignore-installed"];
     run(install.arg("install").args(options).arg(wheel.trim()));
 
-    // Python finds modules in the current folder first, and that of the crate has the sources.
-    let mut suite = Command::new(&python);
-    suite.current_dir(&folder);
-    suite.args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]);
-    suite.arg(root().join("tests/python"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ZILLION_")) {
-        suite.env_remove(name);
-    }
-    let said = run(suite.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()));
+    let notebooks = Notebooks::start(&python, &folder);
+    let mut suite = pytest(&python, &folder);
+    let outcome = suite.arg("-rs").arg(root().join("tests/python")).output();
+    let notebooks = notebooks.wait();
+    let said = check(&suite, outcome);
     for line in said.lines().filter(|line| line.starts_with("SKIPPED")) {
         assert!(line.ends_with("torch is not installed"), "not on the list of skips: {line}");
         announce_skip(TORCH, "torch is not installed, which is too large for this environment");
     }
+    notebooks.check();
     fs::remove_dir_all(&folder).expect("the folder of the test can be removed");
+}
+
+/// Returns a command that runs pytest in a folder.
+fn pytest(python: &Path, folder: &Path) -> Command {
+    let mut pytest = Command::new(python);
+    // Python finds modules in the current folder first, and that of the crate has the sources.
+    pytest.current_dir(folder).args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ZILLION_")) {
+        pytest.env_remove(name);
+    }
+    pytest.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null());
+    pytest
+}
+
+/// The notebooks while they run. They are copies, which receive the outputs.
+struct Notebooks {
+    folder: PathBuf,
+    names: Vec<&'static str>,
+    running: Child,
+}
+
+/// The notebooks after their end.
+struct Finished {
+    folder: PathBuf,
+    names: Vec<&'static str>,
+    output: Output,
+}
+
+impl Notebooks {
+    /// The notebooks, and a part of the outputs of each.
+    const ALL: [(&str, &[&str]); 3] = [
+        ("films.ipynb", &["epoch 1  loss", "image/svg+xml", "Validation AUC", "did you mean"]),
+        ("online.ipynb", &["version "]),
+        ("pytorch.ipynb", &[" before, "]),
+    ];
+
+    /// Starts the notebooks, except the one that needs torch if torch is not installed.
+    fn start(python: &Path, folder: &Path) -> Self {
+        let folder = folder.join("notebooks");
+        let temporary = folder.join("temporary");
+        fs::create_dir_all(&temporary).expect("the folder of the notebooks");
+        let import = Command::new(python).args(["-c", "import torch"]).output();
+        let has_torch = import.expect("Python runs").status.success();
+        let mut names = Vec::new();
+        for (name, _) in Self::ALL {
+            let text = fs::read(root().join("examples/notebooks").join(name)).expect("a notebook");
+            for cell in code_cells(&text) {
+                let outputs = cell["outputs"].as_array().map_or(0, Vec::len);
+                assert_eq!(outputs, 0, "{name} has outputs; clear them");
+            }
+            if name == "pytorch.ipynb" && !has_torch {
+                announce_skip(TORCH, "torch is not installed, so its notebook does not run");
+                continue;
+            }
+            fs::write(folder.join(name), text).expect("a copy");
+            names.push(name);
+        }
+        let mut command = pytest(python, &folder);
+        command.args(["--nbmake", "--overwrite", "--nbmake-timeout=200", "-c", "/dev/null"]);
+        for name in ["IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "TMPDIR"] {
+            command.env(name, &temporary);
+        }
+        let running = command.args(&names).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        Self { folder, names, running: running.expect("pytest starts") }
+    }
+
+    /// Waits until all notebooks have ended.
+    fn wait(self) -> Finished {
+        let Self { folder, names, running } = self;
+        Finished { folder, names, output: running.wait_with_output().expect("pytest ends") }
+    }
+}
+
+impl Finished {
+    /// Checks that the notebooks ran to their ends, and that they show what they should show.
+    fn check(self) {
+        let said = String::from_utf8_lossy(&self.output.stdout);
+        assert!(self.output.status.success(), "the notebooks failed: {said}");
+        let names = |name: &str| self.names.contains(&name);
+        for (name, wanted) in Notebooks::ALL.into_iter().filter(|(name, _)| names(name)) {
+            let text = fs::read(self.folder.join(name)).expect("the notebook that ran");
+            let shown: Vec<_> = code_cells(&text).map(|cell| cell["outputs"].to_string()).collect();
+            for part in wanted {
+                let is_shown = shown.iter().any(|outputs| outputs.contains(part));
+                assert!(is_shown, "{name} does not show `{part}`: {shown:?}");
+            }
+        }
+    }
+}
+
+/// Returns the cells of a notebook that have code.
+fn code_cells(text: &[u8]) -> impl Iterator<Item = serde_json::Value> {
+    let mut notebook: serde_json::Value = serde_json::from_slice(text).expect("a notebook is JSON");
+    let cells = notebook["cells"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    cells.into_iter().filter(|cell| cell["cell_type"] == "code")
 }
 
 /// Returns the interpreter of the environment with the packages from PyPI, or `None` if it cannot
@@ -114,8 +207,17 @@ fn built_library() -> PathBuf {
 /// # Panics
 /// Panics with the whole output if the command fails.
 fn run(command: &mut Command) -> String {
+    let outcome = command.output();
+    check(command, outcome)
+}
+
+/// Returns the output of a command that has ended.
+///
+/// # Panics
+/// Panics with the whole output if the command failed.
+fn check(command: &Command, outcome: io::Result<Output>) -> String {
     let Output { status, stdout, stderr } =
-        command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        outcome.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&stdout);
     let complained = String::from_utf8_lossy(&stderr);
     assert!(status.success(), "{command:?}: {status}\n{said}\n{complained}");

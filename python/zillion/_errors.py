@@ -23,7 +23,8 @@ class Refused(Error):
 class ServerError(Error):
     """A server answered with an error, or did not answer.
 
-    ``status`` is the HTTP status, or ``None`` without an answer.
+    ``message`` is the text. ``status`` is the HTTP status, or ``None`` without an answer; over
+    gRPC, the HTTP status with the meaning of the code.
     """
 
     def __init__(self, message: str, status: typing.Optional[int] = None) -> None:

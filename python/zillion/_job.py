@@ -23,9 +23,9 @@ SPLITS = ("train", "valid", "test")
 class Job:
     """A job, with the sections and keys of the job file.
 
-    Sections are given by name, ``Job(features={...}, model={...})``, or as one dictionary. A wrong
-    key or value raises ``JobError``, whose text names the nearest right one. The order of the
-    features is kept: it is the order of the model's columns.
+    Sections are given by name in ``more``, ``Job(features={...}, model={...})``, or as one
+    dictionary ``sections``. A wrong key or value raises ``JobError``, whose text names the nearest
+    right one. The order of the features is kept: it is the order of the model's columns.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Job:
 
     @classmethod
     def from_toml(cls, source: Path) -> Job:
-        """Returns the job of a job file, or of its text.
+        """Returns the job of a job file, or of its text: ``source`` is one of them.
 
         A text with a line break or with ``=`` is TOML; everything else is a path.
         """
@@ -65,7 +65,8 @@ class Job:
     ) -> Job:
         """Returns a job with other settings: ``job.replace(train={"epochs": 3})``.
 
-        Sections are merged key by key, as ``--set`` of the command line does.
+        ``sections`` and ``more`` are given as for a new job, and merged key by key into those of
+        this one.
         """
         merged = merge(self.to_dict(), {} if sections is None else sections)
         return Job(merge(merged, more))
@@ -120,7 +121,7 @@ class Job:
         ``start`` is the run or checkpoint whose weights a new run begins with.
 
         Ctrl-C ends the training after a checkpoint, and raises ``Interrupted``. An exception in a
-        callback does the same, and leaves this method.
+        callback does the same, and leaves this method. ``progress`` shows the progress on stderr.
         """
         job = self
         if out is not None:
@@ -189,7 +190,7 @@ class Job:
 
 
 class CheckReport:
-    """The report of ``Job.check``.
+    """The report of ``Job.check``, which is made of the dictionary ``report``.
 
     ``findings`` is a list of dictionaries with the keys severity (error, stop, warning or note),
     about and text, the worst first. ``tables``, ``data`` and ``memory`` hold the estimates, in

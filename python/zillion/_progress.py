@@ -43,7 +43,7 @@ class Callback:
 
 
 class Progress(Callback):
-    """A callback that shows the progress on stderr, in terminals and notebooks."""
+    """A callback that shows the progress on ``stream`` or stderr, in terminals and notebooks."""
 
     def __init__(self, stream: typing.Optional[typing.TextIO] = None) -> None:
         self._stream = sys.stderr if stream is None else stream

@@ -33,9 +33,9 @@ class Keys:
 
 @dataclasses.dataclass
 class Label:
-    """The values of a label (float32, shape ``[rows]``).
+    """The values of a label.
 
-    ``mask`` tells which rows have the label (bool, shape ``[rows]``); ``None``: all of them.
+    ``values`` has one for each row (float32, shape ``[rows]``). ``mask`` tells which rows have the label (bool, shape ``[rows]``); ``None``: all of them.
     """
 
     values: Array
@@ -44,7 +44,7 @@ class Label:
 
 @dataclasses.dataclass
 class Batch:
-    """A batch of rows.
+    """A batch of ``rows`` rows.
 
     ``sparse`` has the keys of each feature with a table, ``numeric`` the transformed values of
     each numeric feature (float32, shape ``[rows]``) and the vectors of each feature of the kind
@@ -74,7 +74,8 @@ def read(
 
     ``job`` is a job or the path of a job file. ``data`` is what ``Job.train`` takes; without it,
     the files of the job's ``split`` (train, valid or test) are read. Rows come in the order of the
-    files, or shuffled as in the epoch ``epoch``, counted from 0. Features that need statistics
+    files, or shuffled as in the epoch ``epoch``, counted from 0. ``batch_size`` is the number of rows of a
+    batch; without it, that of the job. Features that need statistics
     take them from the job's training data, or from ``data`` if that is the split ``train``.
     """
     need_module("numpy", "zl.read")

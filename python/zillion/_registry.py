@@ -11,7 +11,7 @@ from ._progress import Figures
 
 
 class Registry:
-    """The registry at a URL: a folder, ``file:///..``, ``s3://..``, ``gs://..`` or ``az://..``.
+    """The registry at ``url``: a folder, ``file:///..``, ``s3://..``, ``gs://..`` or ``az://..``.
 
     Credentials, trusted keys and the key that signs come from the environment, as for the command
     line (docs/STORES.md, docs/SECURITY.md).
@@ -28,7 +28,7 @@ class Registry:
     def list(
         self, model: str, *, limit: int = 20, before: typing.Optional[int] = None
     ) -> typing.List[Figures]:
-        """Returns the versions of a model, the newest first.
+        """Returns at most ``limit`` versions of ``model``, the newest first.
 
         ``before`` is a version: only older ones are listed.
         """
@@ -38,16 +38,22 @@ class Registry:
         return typing.cast(typing.List[Figures], _cli.run_json(arguments)["versions"])
 
     def show(self, model: str, version: typing.Optional[int] = None) -> Figures:
-        """Returns the manifest of a version, or of the newest one."""
+        """Returns the manifest of ``version`` of ``model``, or of the newest one."""
         return self._json("show", model, version)
 
     def log(self, model: str, pointer: str = "stable", *, limit: int = 20) -> typing.Any:
-        """Returns the moves of a pointer, the newest first: who, when, from, to, kind, reason."""
+        """Returns at most ``limit`` moves of ``pointer`` of ``model``, the newest first.
+
+        Keys: who, when, from, to, kind, reason.
+        """
         arguments = [*self._model("log", model), "--pointer", pointer, "--limit", str(limit)]
         return _cli.run_json(arguments)
 
     def diff(self, model: str, first: int, second: int) -> Figures:
-        """Returns the differences of two versions: rows, dense parameters, graph, metrics."""
+        """Returns how the versions ``first`` and ``second`` of ``model`` differ.
+
+        The differences are those of rows, dense parameters, graph and metrics.
+        """
         arguments = [*self._model("diff", model), str(first), str(second)]
         return typing.cast(Figures, _cli.run_json(arguments))
 
@@ -58,7 +64,11 @@ class Registry:
         key: typing.Union[int, str],
         version: typing.Optional[int] = None,
     ) -> Figures:
-        """Returns the version that wrote a key's row last, and the values of the row."""
+        """Returns the version that wrote the row of ``key`` last, and the values of the row.
+
+        ``table`` is a table of ``model``. ``version`` is the version whose rows are read; without
+        it, the one of the pointer `stable`.
+        """
         arguments = ["explain", "--registry", self.url, "--model", model, "--table", table]
         arguments += [f"--key={key}", *number(version)]
         return typing.cast(Figures, _cli.run_json(arguments))
@@ -66,7 +76,10 @@ class Registry:
     def promote(
         self, model: str, version: int, *, to: str = "stable", note: typing.Optional[str] = None
     ) -> str:
-        """Moves a pointer to a version. Returns a line that describes the move."""
+        """Moves the pointer ``to`` of ``model`` to ``version``, with ``note`` in its log.
+
+        Returns a line that describes the move.
+        """
         arguments = [*self._model("promote", model), str(version), "--to", to]
         return _cli.run([*arguments, *noted(note)]).strip()
 
@@ -78,9 +91,9 @@ class Registry:
         to: typing.Optional[int] = None,
         note: typing.Optional[str] = None,
     ) -> str:
-        """Moves a pointer back to the version before, or to ``to``.
+        """Moves ``pointer`` of ``model`` back to the version before, or to ``to``.
 
-        Returns a line that describes the move.
+        ``note`` is kept in the log of the pointer. Returns a line that describes the move.
         """
         arguments = [*self._model("rollback", model), "--pointer", pointer]
         if to is not None:
@@ -88,7 +101,10 @@ class Registry:
         return _cli.run([*arguments, *noted(note)]).strip()
 
     def verify(self, model: str, version: typing.Optional[int] = None) -> Figures:
-        """Reads and verifies all files of a version, or of the newest one, and of its ancestors."""
+        """Reads and verifies all files of ``version`` of ``model``, and of its ancestors.
+
+        Without ``version``, the newest one is verified.
+        """
         return self._json("verify", model, version)
 
     def _model(self, command: str, model: str) -> typing.List[str]:

@@ -18,7 +18,10 @@ from ._progress import Figures
 
 
 class Run:
-    """A run of a training, in its folder. ``Run(folder)`` opens one that exists."""
+    """A run of a training, in the folder ``folder``. ``Run(folder)`` opens one that exists.
+
+    ``report`` is the report of the training; without it, the one in the record of the run.
+    """
 
     def __init__(self, folder: Path, *, report: typing.Optional[Figures] = None) -> None:
         self.folder = pathlib.Path(folder)
@@ -91,7 +94,7 @@ class Run:
         each task (a probability, or a number) and one row for each row of the data, in their
         order. It is a frame of polars for polars, a table for pyarrow, and otherwise a data frame
         of pandas with the index of ``data``; without pandas, a dictionary of lists. A bad row that
-        ``data.max_bad_rows`` leaves out has NaN.
+        ``data.max_bad_rows`` leaves out has NaN. ``threads`` is the number of compute threads.
         """
         with tempfile.TemporaryDirectory(prefix="zillion-") as folder:
             files = list_files(data, pathlib.Path(folder), "rows")
@@ -99,7 +102,10 @@ class Run:
         return as_result(data, names, columns)
 
     def evaluate(self, data: typing.Any, *, threads: typing.Optional[int] = None) -> Figures:
-        """Scores labelled rows with the checkpoint of the best epoch, and returns the figures."""
+        """Scores labelled rows with the checkpoint of the best epoch, and returns the figures.
+
+        ``data`` is what ``Job.train`` takes. ``threads`` is the number of compute threads.
+        """
         with tempfile.TemporaryDirectory(prefix="zillion-") as folder:
             files = list_files(data, pathlib.Path(folder), "rows")
             report = self._load(threads).evaluate(files, format_of(files))
@@ -115,6 +121,7 @@ class Run:
     ) -> Figures:
         """Publishes the best checkpoint as a version of a registry, and returns the report.
 
+        ``registry`` is a ``Registry`` or its URL, and ``model`` the name of the model there.
         ``promote`` is the pointer that moves to the version, or ``None``. ``parity`` is data whose
         first rows a server replays when it loads the version; without it, the job's files.
         """
@@ -166,7 +173,7 @@ class Plot:
         self.svg = svg
 
     def save(self, path: Path) -> None:
-        """Writes the plot to a file."""
+        """Writes the plot to the file ``path``."""
         pathlib.Path(path).write_text(self.svg, encoding="utf-8")
 
     def _repr_svg_(self) -> str:
@@ -174,9 +181,9 @@ class Plot:
 
 
 def compare(runs: typing.Sequence[typing.Union[Run, Path]]) -> typing.Any:
-    """Returns the settings in which runs differ, and their figures, as a data frame.
+    """Returns the settings in which ``runs`` differ, and their figures, as a data frame.
 
-    Columns: kind (setting or figure), name, one for each run, and best, the name of the best run.
+    A run is a ``Run`` or its folder. Columns: kind (setting or figure), name, one for each run, and best, the name of the best run.
     Without pandas, a list of dictionaries.
     """
     folders = [os.fspath(run.folder if isinstance(run, Run) else run) for run in runs]

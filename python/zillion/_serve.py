@@ -20,7 +20,8 @@ START = "listening on "
 class Server:
     """A running server. It ends with ``stop``, with its ``with`` block, or with this interpreter.
 
-    ``url`` is its address, as in ``http://127.0.0.1:40123``.
+    ``url`` is its address, as in ``http://127.0.0.1:40123``. ``process`` is the process of the
+    server, and ``log`` has the lines of its log.
     """
 
     def __init__(self, process: "subprocess.Popen[str]", url: str, log: typing.Deque[str]) -> None:
@@ -29,7 +30,7 @@ class Server:
         self.url = url
 
     def client(self, *, grpc: bool = False, **options: typing.Any) -> Client:
-        """Returns a client of the server, over HTTP or gRPC.
+        """Returns a client of the server, over HTTP, or over gRPC with ``grpc``.
 
         ``options`` are the keyword arguments of ``Client``, such as ``token``.
         """
@@ -76,7 +77,7 @@ def serve(
     """Starts a server of published versions, and returns when all models answer.
 
     ``registry`` is a ``Registry`` or its URL. ``model`` is a name or several, as for the option
-    ``--model`` of ``zillion serve``. Port 0 takes a free port. ``options`` are further options of
+    ``--model`` of ``zillion serve``. ``http`` is the address, whose port 0 takes a free port. ``options`` are further options of
     the command. The server ends with this interpreter, even if that is killed. If a model does not
     answer within ``timeout`` seconds, the server is stopped, and ``Error`` has the end of its log.
     With 0, the call returns when the server listens.

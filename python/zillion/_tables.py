@@ -76,16 +76,16 @@ class Tables:
         return list(self._places)
 
     def dim(self, field: str) -> int:
-        """Returns the number of floats of a row of a field."""
+        """Returns the number of floats of a row of ``field``."""
         self._place(field)
         return self._dims[field]
 
     def pull(
         self, fields: typing.Union[str, typing.Sequence[str]], ids: Array, *, train: bool = True
     ) -> Pulled:
-        """Returns the rows of ids.
+        """Returns the rows of ids, float32.
 
-        With one field, ``ids`` has any shape and the rows have that shape and ``[dim]``. With a
+        ``fields`` is the name of a field, or a list of names. With one field, ``ids`` has any shape and the rows have that shape and ``[dim]``. With a
         list of fields, ``ids`` has the shape ``[rows, fields]``, and the rows have the shape
         ``[rows, fields, dim]``. An id without a row reads its initial row.
 
@@ -109,8 +109,10 @@ class Tables:
         return Pulled(ticket, rows.reshape(*found.shape, self._dims[names[0]]))
 
     def push(self, pulled: typing.Union[Pulled, int], gradients: Array) -> None:
-        """Keeps the gradients of pulled rows, in their shape, until ``step``.
+        """Keeps the gradients of pulled rows until ``step``.
 
+        ``pulled`` is what ``pull`` returned, or its ticket, and ``gradients`` has the shape of the
+        rows (float32).
         Gradients of the same id are summed. A row whose sum is not finite does not change.
         """
         numpy = need_module("numpy", "zl.Tables")
@@ -141,16 +143,19 @@ class Tables:
         return typing.cast(typing.List[Figures], json.loads(self._tables.statistics()))
 
     def explain(self, field: str, id: int) -> typing.Optional[Figures]:
-        """Returns the row of an id, or ``None`` if it has none. Keys: weights, count (of pushes)."""
+        """Returns the row of ``id`` in the table of ``field``, or ``None`` if it has none.
+
+        Keys: weights (``[dim]`` floats), count (of pushes).
+        """
         found = self._tables.find(self._place(field), int(id))
         return None if found is None else {"weights": found[0], "count": found[1]}
 
     def save(self, folder: Path) -> None:
-        """Writes the tables to a new folder, which appears whole or not at all."""
+        """Writes the tables to the new folder ``folder``, which appears whole or not at all."""
         self._tables.save(os.fspath(folder))
 
     def restore(self, folder: Path) -> None:
-        """Replaces all rows by those of a folder that ``save`` wrote.
+        """Replaces all rows by those of ``folder``, which ``save`` wrote.
 
         The settings of the tables must be the same, except for their limits.
         """
@@ -167,7 +172,7 @@ class Tables:
 
 
 class Pulled:
-    """The rows of a lookup: ``rows`` (float32), and the ``ticket`` for their gradients."""
+    """The rows of a lookup: ``rows`` (float32 ``[.., dim]``), and the ``ticket`` of the lookup."""
 
     def __init__(self, ticket: int, rows: Array) -> None:
         self.ticket = ticket

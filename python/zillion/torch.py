@@ -88,6 +88,8 @@ class EmbeddingCollection(_Module):
     """The rows of several fields in one call: int64 ``[rows, fields]`` to float32
     ``[rows, fields, dim]``. The tables of the fields have the same dim.
 
+    ``tables`` are the tables, and ``fields`` the names of the fields; without them, all fields.
+
     In ``eval`` mode and under ``torch.no_grad``, ids are read as evaluation reads them.
     """
 
@@ -109,7 +111,7 @@ class EmbeddingCollection(_Module):
 
 
 class Embedding(_Module):
-    """The rows of one field: int64 of any shape to float32 of that shape and ``[dim]``."""
+    """The rows of ``field`` of ``tables``: int64 of any shape to float32 of it and ``[dim]``."""
 
     def __init__(self, tables: Tables, field: str) -> None:
         super().__init__(tables)
@@ -121,7 +123,7 @@ class Embedding(_Module):
 
 
 class EmbeddingBag(_Module):
-    """The pooled rows of lists of ids, as ``torch.nn.EmbeddingBag``.
+    """The pooled rows of lists of ids of ``field`` of ``tables``, as ``torch.nn.EmbeddingBag``.
 
     ``ids`` (int64 ``[values]``) has all lists, one after the other. ``offsets`` (int64
     ``[rows]``) has the start of each list. The result is float32 ``[rows, dim]``; an empty list
@@ -149,10 +151,10 @@ class EmbeddingBag(_Module):
 
 
 class Optimizer:
-    """Steps tables and the dense parameters together.
+    """Steps ``tables`` and the dense parameters together.
 
-    ``step`` first pushes the gradients that the backward passes kept, then steps the dense
-    optimizer. ``rate`` multiplies the learning rates of the tables.
+    ``step`` first pushes the gradients that the backward passes kept, then steps the optimizer
+    ``dense``. ``rate`` multiplies the learning rates of the tables.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ POOLINGS = {"sum": "sum", "mean": "mean", "sqrtn": "sqrtn", "max": "max"}
 
 
 def easyrec(path: typing.Union[str, os.PathLike[str]]) -> Imported:
-    """Returns the job of a pipeline configuration of EasyRec.
+    """Returns the job of the pipeline configuration of EasyRec in the file ``path``.
 
     Raises ``JobError`` if the file cannot be read, or if there is no model like its own.
     """
