@@ -24,6 +24,9 @@ MODULES = ["zillion"]
 def main() -> None:
     if len(sys.argv) != 2:
         sys.exit("usage: python python/reference.py FOLDER")
+    # The folder of this file has the sources of the package without their library.
+    here = pathlib.Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if pathlib.Path(entry).resolve() != here]
     import pdoc
 
     modules = list_modules()

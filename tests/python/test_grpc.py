@@ -45,7 +45,7 @@ def inputs_of(rows):
 def test_answers_are_those_of_http(both, rows):
     http, grpc = both
     odd = [
-        {"user": None, "item": None, "tags": None, "price": None},
+        {"user": None, "item": None, "tags": None, "price": 0.5},
         {"user": 3.0, "item": 7, "tags": [], "price": 2},
         {"user": "5", "item": "item 1", "tags": ["t1", None, ""], "price": "2.5"},
         {"user": 2**53 + 1, "item": True, "tags": ["t4"], "price": True},
@@ -75,6 +75,8 @@ def test_failures_are_those_of_http(both, rows):
         lambda client: client.predict("clicks", given, version=99),
         lambda client: client.predict("clicks", given, pointer="nobody"),
         lambda client: client.predict("clicks", less),
+        lambda client: client.predict("clicks", [{**given[0], "price": None}]),
+        lambda client: client.predict("clicks", [{**given[0], "user": "nobody"}]),
         lambda client: client.describe("other"),
     ):
         failures = []
