@@ -115,21 +115,24 @@ def make_din(importer: Importer) -> Settings:
                 model["attention_hidden"] = units[:-1] if units[-1] == 1 and len(units) > 1 else units
             if network is not None:
                 ignore_all(network)
-        if part.parts("towers"):
-            part.note("towers", "one network reads all features; there are no towers for groups")
-            for tower in part.parts("towers"):
-                ignore_all(tower)
+        note_towers(part)
     return model
 
 
 def make_tower(importer: Importer) -> Settings:
     part = importer.model.part("multi_tower")
     model = importer.deep("dnn", part, "final_dnn")
-    if part is not None and part.parts("towers"):
+    if part is not None:
+        note_towers(part)
+    return model
+
+
+def note_towers(part: Section) -> None:
+    """Notes what becomes of the towers of groups, if there are such towers."""
+    if part.parts("towers"):
         part.note("towers", "one network reads all features; there are no towers for groups")
         for tower in part.parts("towers"):
             ignore_all(tower)
-    return model
 
 
 def make_fm(importer: Importer) -> Settings:
