@@ -34,7 +34,7 @@ class Column:
 
 def make_columns(rows: typing.Sequence[Figures]) -> typing.Dict[str, Column]:
     """Returns the columns of rows that have the same keys."""
-    columns: typing.Dict[str, Column] = {name: Column([], None) for name in rows[0]} if rows else {}
+    columns = {name: Column([], None) for name in rows[0]}
     for number, row in enumerate(rows):
         odd = sorted(row.keys() ^ columns.keys())
         if odd:

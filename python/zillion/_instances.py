@@ -23,7 +23,10 @@ def make_instances(rows: typing.Any) -> typing.List[Figures]:
             f"rows of the class {type(rows).__name__} cannot be sent; give dictionaries, a "
             "dictionary of columns, a data frame, or an Arrow table"
         )
-    return [plain_row(row) for row in found]
+    instances = [plain_row(row) for row in found]
+    if not instances:
+        raise JobError("there are no rows to send; give at least one")
+    return instances
 
 
 def plain_row(row: typing.Any) -> Figures:

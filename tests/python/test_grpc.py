@@ -85,6 +85,9 @@ def test_failures_are_those_of_http(both, rows):
                 call(client)
             failures.append((str(caught.value), caught.value.status))
         assert failures[0] == failures[1]
+    for client in both:
+        with pytest.raises(zl.JobError, match="no rows"):
+            client.predict("clicks", [])
     grpc = both[1]
     with pytest.raises(zl.JobError, match="row 1 differs"):
         grpc.predict("clicks", [given[0], less[0]])
