@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections.abc
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -92,7 +93,11 @@ def write_polars(data: typing.Any, path: str) -> str:
     if isinstance(data, polars.Series):
         data = data.to_frame()
     # The oldest level has no string views, which few programs write yet.
-    data.write_ipc(path, compat_level=polars.CompatLevel.oldest(), record_batch_size=BATCH_ROWS)
+    options: typing.Dict[str, typing.Any] = {"compat_level": polars.CompatLevel.oldest()}
+    # Older releases write a record batch for each chunk of the frame.
+    if "record_batch_size" in inspect.signature(data.write_ipc).parameters:
+        options["record_batch_size"] = BATCH_ROWS
+    data.write_ipc(path, **options)
     return "arrow"
 
 
