@@ -193,7 +193,7 @@ fn announce_skip(name: &str, why: &str) {
     let listed = allowed.lines().any(|line| line.split_whitespace().next() == Some(name));
     assert!(listed, "{name} may not skip ({why}): it is not in tests/allowed_skips.txt");
     // The test harness hides the output of `eprintln!` if a test passes.
-    writeln!(std::io::stderr(), "SKIPPED {name}: {why}").expect("stderr takes a line");
+    writeln!(io::stderr(), "SKIPPED {name}: {why}").expect("stderr takes a line");
 }
 
 /// Returns the library that cargo has built for this test, which lies beside it.
