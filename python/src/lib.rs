@@ -12,7 +12,7 @@
 //! * [`model`]: a checkpoint that scores rows;
 //! * [`batches`]: the batches of a job;
 //! * [`tables`]: tables for models in Python;
-//! * [`run`]: plots of runs, and the interfaces of gRPC;
+//! * [`run`]: plots of runs, and the descriptors of gRPC;
 //! * [`command`]: the command line.
 
 mod batches;

@@ -1,4 +1,4 @@
-//! What the package reads of Zillion besides trainings: plots of runs, and the interfaces of gRPC.
+//! Plots of runs, and the descriptors of the interfaces of gRPC.
 
 use std::path::PathBuf;
 
