@@ -93,6 +93,29 @@ class Client:
         """
         return self._calls.rank(model, context, candidates, top_k)
 
+    def retrieve(
+        self,
+        model: str,
+        context: typing.Mapping[str, typing.Any],
+        *,
+        k: int = 10,
+        only: typing.Optional[typing.Sequence[typing.Union[int, str]]] = None,
+        exclude: typing.Sequence[typing.Union[int, str]] = (),
+        exact: typing.Optional[bool] = None,
+    ) -> Figures:
+        """Returns the ``k`` items with the highest scores for a user, by a ``model`` of two towers.
+
+        ``context`` is a dictionary of the inputs of the user's tower. ``only`` are the ids of the
+        only items that may be returned, and ``exclude`` those of items that may not. ``exact``
+        chooses between the exact and the approximate search; without it, the server does.
+
+        The answer has ``model_version``; ``items``, the best first, each with id and score;
+        ``unknown_ids``, the number of given ids that the version has no item for; and ``exact``.
+        """
+        return self._calls.retrieve(
+            model, context, k, None if only is None else list(only), list(exclude), exact
+        )
+
     def describe(self, model: str) -> Figures:
         """Returns the inputs and the outputs of ``model``: name, datatype and shape of each."""
         return self._calls.describe(model)

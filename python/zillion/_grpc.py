@@ -15,6 +15,7 @@ import typing
 
 from . import _zillion
 from ._columns import Column, make_columns
+from ._data import plain
 from ._errors import JobError, ServerError
 from ._frames import need_module
 from ._instances import make_instances, plain_row
@@ -24,6 +25,7 @@ from ._tls import Tls, read_pem
 Message = typing.Any
 
 INFERENCE = "inference.GRPCInferenceService"
+RETRIEVAL = "zillion.v1.RetrievalService"
 STATUS = "tensorflow.serving.ModelService"
 
 # The HTTP status of each code, as in the server's metrics.
@@ -123,6 +125,33 @@ class Grpc:
             best = sorted(range(len(scores)), key=lambda at: -ordered[at])[:top_k]
             ranked["top"] = [{"index": at, "score": scores[at]} for at in best]
         return ranked
+
+    def retrieve(
+        self,
+        model: str,
+        context: typing.Mapping[str, typing.Any],
+        k: int,
+        only: typing.Optional[typing.List[typing.Any]],
+        exclude: typing.List[typing.Any],
+        exact: typing.Optional[bool],
+    ) -> Figures:
+        """Sends the inputs of a user as tensors, and returns the best items."""
+        request = self._messages.new("zillion.v1.RetrieveRequest", k=k, exact=exact)
+        columns = make_columns([plain_row(context)])
+        request.user.CopyFrom(self._new_request(model, "", [(columns, False)]))
+        add_ids(request.exclude, exclude)
+        if only is not None:
+            # A list without ids is a list too.
+            request.only.SetInParent()
+            add_ids(request.only, only)
+        answer = self._call(RETRIEVAL, "Retrieve", request)
+        ids = [*answer.items.ints, *answer.items.uints, *answer.items.texts]
+        return {
+            "model_version": answer.model_version,
+            "items": [{"id": id, "score": score} for id, score in zip(ids, answer.scores)],
+            "unknown_ids": answer.unknown_ids,
+            "exact": answer.exact,
+        }
 
     def describe(self, model: str) -> Figures:
         """Returns the inputs and the outputs of a model."""
@@ -250,6 +279,19 @@ class Messages:
 def load_messages() -> Messages:
     """Returns the messages, which all clients of the process share."""
     return Messages()
+
+
+def add_ids(message: Message, ids: typing.Sequence[typing.Any]) -> None:
+    """Adds ids of items to a message, all in the list of their type."""
+    values = plain(ids)
+    if all(isinstance(id, str) for id in values):
+        message.texts.extend(values)
+    elif all(type(id) is int for id in values):
+        # Ids of 64 bits without a sign are in a list of their own.
+        is_large = any(id >= 1 << 63 for id in values)
+        (message.uints if is_large else message.ints).extend(values)
+    else:
+        raise JobError("the ids of items are not all integers or all texts; give ids of one type")
 
 
 def read_output(answer: Message, at: int) -> typing.List[typing.Any]:

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+from ._data import plain
 from ._errors import ServerError
 from ._instances import make_instances, plain_row
 from ._progress import Figures
@@ -56,6 +57,23 @@ class Http:
         if top_k is not None:
             body["top_k"] = top_k
         return self.call(f"/v1/models/{quote(model)}:rank", body)
+
+    def retrieve(
+        self,
+        model: str,
+        context: typing.Mapping[str, typing.Any],
+        k: int,
+        only: typing.Optional[typing.List[typing.Any]],
+        exclude: typing.List[typing.Any],
+        exact: typing.Optional[bool],
+    ) -> Figures:
+        """Sends the inputs of a user as JSON, and returns the best items."""
+        body: Figures = {"context": plain_row(context), "k": k, "exclude": plain(exclude)}
+        if only is not None:
+            body["only"] = plain(only)
+        if exact is not None:
+            body["exact"] = exact
+        return self.call(f"/v1/models/{quote(model)}:retrieve", body)
 
     def describe(self, model: str) -> Figures:
         """Returns the inputs and the outputs of a model."""

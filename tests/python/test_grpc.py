@@ -101,6 +101,42 @@ def test_failures_are_those_of_http(both, rows):
         assert caught.value.status is None
 
 
+def test_items_are_retrieved(tmp_path):
+    (tmp_path / "items.csv").write_text("item\n" + "".join(f"{item}\n" for item in range(30)))
+    job = zl.Job(
+        name="towers",
+        features={"user": {"kind": "id"}, "item": {"kind": "id"}},
+        labels={"click": {}},
+        tables={"*": {"dim": 4}},
+        model={"kind": "two_tower", "user": ["user"], "item": ["item"]},
+        train={"epochs": 1, "batch_size": 64},
+        publish={
+            "registry": str(tmp_path / "registry"),
+            "items": {"path": str(tmp_path / "items.csv"), "id": "item"},
+        },
+        run={"threads": 1},
+    )
+    rows = [
+        {"user": at % 7, "item": at % 30, "click": int(at % 7 == at % 30 % 7)} for at in range(420)
+    ]
+    job.train(rows, out=tmp_path / "run", progress=False)
+    cases = [
+        {},
+        {"k": 3, "exclude": [1, 2, 99], "exact": True},
+        {"only": [4, 5], "exact": False},
+        {"only": []},
+    ]
+    with zl.serve(tmp_path / "registry", "towers") as server:
+        with server.client() as http, server.client(grpc=True) as grpc:
+            for case in cases:
+                answer = http.retrieve("towers", {"user": 3}, **case)
+                wanted = case.get("only", range(case.get("k", 10)))
+                assert len(answer["items"]) == len(wanted)
+                assert rounded(grpc.retrieve("towers", {"user": 3}, **case)) == rounded(answer)
+            with pytest.raises(zl.JobError, match="ids of one type"):
+                grpc.retrieve("towers", {"user": 3}, only=[1, "a"])
+
+
 def test_addresses_and_files_of_tls_are_checked(tmp_path):
     for url, files, message in (
         ("127.0.0.1:80", {}, "begins with none of http://"),
