@@ -235,7 +235,8 @@ class Grpc:
     def _describe(self, error: typing.Any) -> ServerError:
         """Returns the error of a call that failed, with its HTTP status if a server answered."""
         code, details = error.code().name, error.details() or ""
-        is_answered = "from peer ipv" in (error.debug_error_string() or "")
+        # An answer has headers, a failure of this side has none.
+        is_answered = bool(error.initial_metadata() or error.trailing_metadata())
         if code == "UNAVAILABLE" and not is_answered:
             return ServerError(
                 f"no answer from {self._url}: {details}; is a server running there?"

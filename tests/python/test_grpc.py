@@ -126,8 +126,18 @@ def test_items_are_retrieved(tmp_path):
         {"only": [4, 5], "exact": False},
         {"only": []},
     ]
-    with zl.serve(tmp_path / "registry", "towers") as server:
+    with zl.serve(tmp_path / "registry", ["towers", "absent"], timeout=0) as server:
         with server.client() as http, server.client(grpc=True) as grpc:
+            while not is_loaded(http, "towers"):
+                assert server.is_running, server.log
+                time.sleep(0.02)
+            assert not http.is_ready() and not grpc.is_ready()
+            failures = []
+            for client in (http, grpc):
+                with pytest.raises(zl.ServerError, match="no version of model `absent`") as caught:
+                    client.predict("absent", [{"user": 3}])
+                failures.append((str(caught.value), caught.value.status))
+            assert failures[0] == failures[1] and failures[0][1] == 503
             for case in cases:
                 answer = http.retrieve("towers", {"user": 3}, **case)
                 wanted = case.get("only", range(case.get("k", 10)))
@@ -135,6 +145,15 @@ def test_items_are_retrieved(tmp_path):
                 assert rounded(grpc.retrieve("towers", {"user": 3}, **case)) == rounded(answer)
             with pytest.raises(zl.JobError, match="ids of one type"):
                 grpc.retrieve("towers", {"user": 3}, only=[1, "a"])
+
+
+def is_loaded(client, model):
+    """Returns whether a model of a server answers."""
+    try:
+        return bool(client.versions(model))
+    except zl.ServerError as error:
+        assert error.status == 503, error
+        return False
 
 
 def test_addresses_and_files_of_tls_are_checked(tmp_path):
