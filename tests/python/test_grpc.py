@@ -132,12 +132,10 @@ def test_items_are_retrieved(tmp_path):
                 assert server.is_running, server.log
                 time.sleep(0.02)
             assert not http.is_ready() and not grpc.is_ready()
-            failures = []
             for client in (http, grpc):
-                with pytest.raises(zl.ServerError, match="no version of model `absent`") as caught:
+                with pytest.raises(zl.ServerError, match="^no version of model `absent`") as caught:
                     client.predict("absent", [{"user": 3}])
-                failures.append((str(caught.value), caught.value.status))
-            assert failures[0] == failures[1] and failures[0][1] == 503
+                assert caught.value.status == 503
             for case in cases:
                 answer = http.retrieve("towers", {"user": 3}, **case)
                 wanted = case.get("only", range(case.get("k", 10)))
