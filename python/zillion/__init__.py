@@ -16,10 +16,11 @@
 The keys of a job are those of the job file (docs/JOB.md).
 """
 
-from . import importers
+from . import importers, nn
 from ._client import Client
 from ._errors import Error, InternalError, Interrupted, JobError, Refused, ServerError
 from ._job import CheckReport, Job
+from ._model import Inputs, Model
 from ._progress import Callback, Progress
 from ._read import Batch, Keys, Label, read
 from ._registry import Registry
@@ -34,12 +35,14 @@ __all__ = [
     "CheckReport",
     "Client",
     "Error",
+    "Inputs",
     "InternalError",
     "Interrupted",
     "Job",
     "JobError",
     "Keys",
     "Label",
+    "Model",
     "Progress",
     "Pulled",
     "Refused",
@@ -50,6 +53,7 @@ __all__ = [
     "Tables",
     "compare",
     "importers",
+    "nn",
     "read",
     "serve",
 ]
