@@ -27,6 +27,7 @@ from ._registry import Registry
 from ._run import Run, compare
 from ._serve import Server, serve
 from ._tables import Pulled, Tables
+from ._trainer import Step, Trainer
 
 
 __all__ = [
@@ -50,7 +51,9 @@ __all__ = [
     "Run",
     "Server",
     "ServerError",
+    "Step",
     "Tables",
+    "Trainer",
     "compare",
     "importers",
     "nn",
