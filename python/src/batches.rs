@@ -14,6 +14,7 @@ use zillion_trainer::Job;
 
 use crate::boundary::call;
 use crate::job::read_job;
+use crate::stepper::BatchRows;
 
 /// An iterator over the batches of one pass over data.
 #[pyclass(frozen, module = "zillion._zillion")]
@@ -52,7 +53,13 @@ impl BatchReader {
                 self.stream.lock().map_err(|_| anyhow!("the batches had a fault; read again"))?;
             Ok(stream.next().transpose()?)
         })?;
-        batch.map(|(batch, _)| as_dict(py, &batch, &self.schema)).transpose()
+        batch
+            .map(|(batch, _)| {
+                let columns = as_dict(py, &batch, &self.schema)?;
+                columns.set_item("handle", BatchRows::from(batch))?;
+                Ok(columns)
+            })
+            .transpose()
     }
 }
 
@@ -89,7 +96,11 @@ fn open(
 }
 
 /// Returns the columns of a batch by the names of their features.
-fn as_dict<'py>(py: Python<'py>, batch: &Batch, schema: &Schema) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn as_dict<'py>(
+    py: Python<'py>,
+    batch: &Batch,
+    schema: &Schema,
+) -> PyResult<Bound<'py, PyDict>> {
     let found = PyDict::new(py);
     found.set_item("rows", batch.rows)?;
     let sparse = PyDict::new(py);

@@ -9,6 +9,7 @@
 //! * [`boundary`]: the lock of the interpreter, errors and panics;
 //! * [`job`]: jobs as TOML and JSON, and their check;
 //! * [`train`]: a training with callbacks in Python;
+//! * [`stepper`]: a run whose steps Python takes;
 //! * [`model`]: a checkpoint that scores rows;
 //! * [`batches`]: the batches of a job;
 //! * [`tables`]: tables for models in Python;
@@ -21,6 +22,7 @@ mod command;
 mod job;
 mod model;
 mod run;
+mod stepper;
 mod tables;
 mod train;
 
@@ -37,6 +39,8 @@ mod _zillion {
     use crate::model::Model;
     #[pymodule_export]
     use crate::run::{descriptors, plot};
+    #[pymodule_export]
+    use crate::stepper::{BatchRows, Stepper};
     #[pymodule_export]
     use crate::tables::Tables;
     #[pymodule_export]

@@ -142,6 +142,19 @@ fn handle(py: Python<'_>, handler: &Py<PyAny>, event: &Event, stop: &AtomicBool)
     Ok(())
 }
 
+/// Returns the figures of an epoch.
+pub(crate) fn epoch_figures(report: &EpochReport) -> Value {
+    json!({
+        "epoch": report.epoch + 1,
+        "loss": report.mean_loss,
+        "regulariser": report.regulariser,
+        "valid": report.valid,
+        "rate_scale": report.rate_scale,
+        "seconds": report.seconds,
+        "is_best": report.is_best,
+    })
+}
+
 /// The observer of a training that sends its reports to the thread of the caller.
 struct Reporter {
     events: SyncSender<Event>,
@@ -180,16 +193,7 @@ impl Observer for Reporter {
         if let Err(error) = zillion_cli::write_curves(&self.folder) {
             self.note(&format!("the curves of the run cannot be written: {error:#}"));
         }
-        let figures = json!({
-            "epoch": report.epoch + 1,
-            "loss": report.mean_loss,
-            "regulariser": report.regulariser,
-            "valid": report.valid,
-            "rate_scale": report.rate_scale,
-            "seconds": report.seconds,
-            "is_best": report.is_best,
-        });
-        self.send("epoch", &figures);
+        self.send("epoch", &epoch_figures(report));
     }
 
     fn report_checkpoint(&mut self, report: &CheckpointReport) {

@@ -16,16 +16,18 @@
 The keys of a job are those of the job file (docs/JOB.md).
 """
 
-from . import importers
+from . import importers, nn
 from ._client import Client
 from ._errors import Error, InternalError, Interrupted, JobError, Refused, ServerError
 from ._job import CheckReport, Job
+from ._model import Inputs, Model
 from ._progress import Callback, Progress
 from ._read import Batch, Keys, Label, read
 from ._registry import Registry
 from ._run import Run, compare
 from ._serve import Server, serve
 from ._tables import Pulled, Tables
+from ._trainer import Step, Trainer
 
 
 __all__ = [
@@ -34,12 +36,14 @@ __all__ = [
     "CheckReport",
     "Client",
     "Error",
+    "Inputs",
     "InternalError",
     "Interrupted",
     "Job",
     "JobError",
     "Keys",
     "Label",
+    "Model",
     "Progress",
     "Pulled",
     "Refused",
@@ -47,9 +51,12 @@ __all__ = [
     "Run",
     "Server",
     "ServerError",
+    "Step",
     "Tables",
+    "Trainer",
     "compare",
     "importers",
+    "nn",
     "read",
     "serve",
 ]

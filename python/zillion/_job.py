@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import copy
 import json
 import os
@@ -13,6 +14,7 @@ import typing
 from . import _zillion
 from ._data import Path, list_files
 from ._errors import Interrupted, JobError, Refused
+from ._model import Model, add_origin, trace_model
 from ._progress import Callback, Figures, Progress
 from ._run import Run
 
@@ -25,7 +27,8 @@ class Job:
 
     Sections are given by name in ``more``, ``Job(features={...}, model={...})``, or as one
     dictionary ``sections``. A wrong key or value raises ``JobError``, whose text names the nearest
-    right one. The order of the features is kept: it is the order of the model's columns.
+    right one. The order of the features is kept: it is the order of the model's columns. ``model``
+    may be a ``zillion.Model``, which is traced at once.
     """
 
     def __init__(
@@ -35,7 +38,14 @@ class Job:
         **more: typing.Any,
     ) -> None:
         merged = merge({}, {} if sections is None else sections)
-        self._sections = merge(merged, more)
+        self._set(merge(merged, more), {})
+
+    def _set(self, sections: Sections, origins: typing.Mapping[str, str]) -> None:
+        """Takes the sections, and the lines of code that made the nodes of the model."""
+        self._origins = dict(origins)
+        if isinstance(sections.get("model"), Model):
+            sections["model"], self._origins = trace_model(sections["model"])
+        self._sections = sections
         self._validate()
 
     @classmethod
@@ -69,7 +79,9 @@ class Job:
         this one.
         """
         merged = merge(self.to_dict(), {} if sections is None else sections)
-        return Job(merge(merged, more))
+        job = Job.__new__(Job)
+        job._set(merge(merged, more), self._origins)
+        return job
 
     @property
     def name(self) -> str:
@@ -96,7 +108,11 @@ class Job:
         """
         with tempfile.TemporaryDirectory(prefix="zillion-") as folder:
             job = self._with_data(pathlib.Path(folder), data, valid, test)
-            return CheckReport(json.loads(_zillion.check(job._json(), sample)))
+            with job._locating():
+                report = CheckReport(json.loads(_zillion.check(job._json(), sample)))
+        for finding in report.findings:
+            finding["text"] = add_origin(finding["text"], job._origins)
+        return report
 
     def train(
         self,
@@ -133,7 +149,8 @@ class Job:
         handler = make_handler([*listeners, *callbacks])
         begin = None if start is None else os.fspath(start)
         try:
-            report, stopped_by = _zillion.train(job._json(), resume, begin, handler)
+            with job._locating():
+                report, stopped_by = _zillion.train(job._json(), resume, begin, handler)
         except (JobError, Refused):
             # Nothing was trained, so the folder is left as it was.
             for path in set(list_folder(folder / "data")) - before:
@@ -168,7 +185,20 @@ class Job:
         return write_json(self._sections)
 
     def _validate(self) -> str:
-        return os.fspath(_zillion.validate(self._json()))
+        with self._locating():
+            return os.fspath(_zillion.validate(self._json()))
+
+    @contextlib.contextmanager
+    def _locating(self) -> typing.Iterator[None]:
+        """Adds the line of code to an error about a node of a model in Python."""
+        try:
+            yield
+        except JobError as error:
+            text = str(error)
+            located = add_origin(text, self._origins)
+            if located == text:
+                raise
+            raise JobError(located) from None
 
     def __getitem__(self, section: str) -> typing.Any:
         return copy.deepcopy(self._sections[section])
@@ -223,7 +253,9 @@ def merge(into: Sections, patch: typing.Mapping[str, typing.Any]) -> Sections:
     """
     for key, value in patch.items():
         old = into.get(key)
-        if isinstance(value, collections.abc.Mapping):
+        if isinstance(value, Model):
+            into[key] = value
+        elif isinstance(value, collections.abc.Mapping):
             is_other = isinstance(old, dict) and old.get("kind", value.get("kind")) != value.get(
                 "kind", old.get("kind")
             )

@@ -50,7 +50,7 @@ class Batch:
     each numeric feature (float32, shape ``[rows]``) and the vectors of each feature of the kind
     ``vector`` (shape ``[rows, size]``), ``labels`` the labels that the data has.
     ``weight`` (float32), ``group`` (uint64) and ``event_time`` (int64) are ``None`` without such a
-    column.
+    column. ``Trainer.step`` takes a batch.
     """
 
     rows: int
@@ -60,6 +60,7 @@ class Batch:
     weight: typing.Optional[Array]
     group: typing.Optional[Array]
     event_time: typing.Optional[Array]
+    _handle: typing.Any = dataclasses.field(default=None, repr=False, compare=False)
 
 
 def read(
@@ -109,6 +110,7 @@ def make_batch(found: typing.Dict[str, typing.Any]) -> Batch:
         weight=as_array(found["weight"], "<f4"),
         group=as_array(found["group"], "<u8"),
         event_time=as_array(found["event_time"], "<i8"),
+        _handle=found["handle"],
     )
 
 

@@ -14,6 +14,8 @@ CALLS = [
     "load", "parse", "print", "effective", "validate", "check", "train", "Model", "predict",
     "evaluate", "BatchReader", "next", "plot", "descriptors", "run_command", "Tables", "dims",
     "lookup", "gather", "keep", "step", "discard", "statistics", "find", "save", "restore",
+    "Stepper", "next_batch", "take_step", "end_epoch", "validate_run", "save_run", "position",
+    "finish",
 ]
 
 
@@ -25,6 +27,13 @@ def calls(job, run, tmp_path):
     reader = _zillion.BatchReader(text, "train", None, None)
     path = tmp_path / "job.toml"
     path.write_text(job.to_toml())
+
+    def stepper():
+        """Returns the stepper of a run in a folder of its own."""
+        folder = str(tmp_path / f"stepped-{len(list(tmp_path.iterdir()))}")
+        output = job.replace(data={"train": file}, run={"output": folder})._json()
+        return _zillion.Stepper(output, False, None, [], False)
+
     return {
         "load": lambda: _zillion.load(str(path)),
         "parse": lambda: _zillion.parse("name = 'a'\n"),
@@ -52,6 +61,14 @@ def calls(job, run, tmp_path):
         "find": lambda: _zillion.Tables(text_of_tables()).find(0, 7),
         "save": lambda: _zillion.Tables(text_of_tables()).save(str(tmp_path / "tables")),
         "restore": lambda: _zillion.Tables(text_of_tables()).restore(str(tmp_path)),
+        "Stepper": stepper,
+        "next_batch": lambda: stepper().next_batch(),
+        "take_step": lambda: stepper().step(next(reader)["handle"], [], 1.0),
+        "end_epoch": lambda: stepper().end_epoch(),
+        "validate_run": lambda: stepper().validate(),
+        "save_run": lambda: stepper().save(),
+        "position": lambda: stepper().position(),
+        "finish": lambda: stepper().finish(),
     }
 
 

@@ -90,9 +90,10 @@ pub use segments::SegmentReport;
 pub use stage_seconds::StageSeconds;
 pub use tasks::TaskReport;
 pub use train::{
-    REWIND_FILE, RewindPlan, RewindRequest, TimedReport, TimedScores, TrainOptions,
-    check_replay_target, has_rewound, plan_rewind, quarantine_versions, replay_online,
-    request_rewind, rewind_stopped, test_then_train, train, train_online, versions_after,
+    REWIND_FILE, RewindPlan, RewindRequest, StepBatch, SteppedRun, TimedReport, TimedScores,
+    TrainOptions, check_replay_target, has_rewound, plan_rewind, quarantine_versions,
+    replay_online, request_rewind, rewind_stopped, test_then_train, train, train_online,
+    versions_after,
 };
 pub use train_report::TrainReport;
 pub use unseen::UnseenIds;

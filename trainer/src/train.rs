@@ -44,6 +44,7 @@ mod rounding;
 mod row_placement;
 mod saving;
 mod step;
+mod stepped;
 mod timing;
 mod uses;
 mod warm_start;
@@ -78,6 +79,8 @@ pub use online::{
     quarantine_versions, replay_online, request_rewind, rewind_stopped, train_online,
     versions_after,
 };
+
+pub use stepped::{StepBatch, SteppedRun};
 
 use crate::error::Result;
 use crate::job::Job;
@@ -227,6 +230,8 @@ struct Run {
     timing: Timing,
     /// The rewinds of the run.
     rewinds: Rewinds,
+    /// The factor by which the caller multiplies the learning rates, beside the schedule.
+    rate_factor: f32,
 }
 
 impl Run {

@@ -38,7 +38,7 @@ pub(super) enum Stepped {
 /// * move the position of the run behind the batch before `step` returns;
 /// * have the rows in the tables of the run, and the dense parameters where `Model::settle` finds
 ///   them, when the results of all batches have been returned.
-pub(super) trait Engine {
+pub(super) trait Engine: Send {
     /// Begins to train on a batch, and may end before the results are known. If a step has several
     /// batches, weights change only after the last batch.
     ///

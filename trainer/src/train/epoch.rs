@@ -12,6 +12,7 @@ use zillion_rows::{RoundedRows, RowType, TableSpec};
 
 use super::Run;
 use super::model::{Model, select_scoring_params};
+use super::position::Position;
 use super::window::{RecentFigures, Window};
 use crate::checkpoint::Best;
 use crate::error::{Error, Result};
@@ -23,7 +24,7 @@ use crate::profile::Stage;
 
 /// The batches of an epoch.
 pub(super) struct EpochBatches {
-    pipeline: Pipeline,
+    pub(super) pipeline: Pipeline,
     /// The next batches, if a GPU has a cache of rows. An error is the last one.
     pub(super) window: VecDeque<Result<Planned>>,
     /// The number of batches of the window that the tables know.
@@ -140,23 +141,17 @@ impl Run {
     }
 
     /// Opens the batches from the position of the run to the end of the epoch.
-    fn open_batches(&mut self) -> Result<EpochBatches> {
+    pub(super) fn open_batches(&mut self) -> Result<EpochBatches> {
         let order = BatchOrder {
             seed: self.job.seed,
             shuffle: self.job.data.shuffle,
             batch_rows: self.job.train.batch_size.get(),
             drop_last: self.job.train.drop_last,
         };
-        let (cursor, progress) = (self.position.cursor, &mut self.position.progress);
-        if let Some(recorder) = &mut self.output.recorder {
-            recorder.rewind(self.position.step, cursor.epoch);
-        }
-        if cursor.row == 0 {
-            progress.left_out = 0;
-            progress.rejected = 0;
-        }
+        self.begin_epoch();
+        let Position { cursor, progress, .. } = &self.position;
         let workers = &self.options.workers;
-        let batches = self.data.train()?.batches(order, cursor, workers.clone())?;
+        let batches = self.data.train()?.batches(order, *cursor, workers.clone())?;
         let batches = batches.with_rejected(progress.rejected);
         let schema = Arc::new(self.job.schema.clone());
         let place = self.options.trainer;
@@ -174,6 +169,18 @@ impl Run {
             announced: 0,
             decoded_before,
         })
+    }
+
+    /// Sets the counts of the epoch and the record of the run to the position of the run.
+    pub(super) fn begin_epoch(&mut self) {
+        let (cursor, progress) = (self.position.cursor, &mut self.position.progress);
+        if let Some(recorder) = &mut self.output.recorder {
+            recorder.rewind(self.position.step, cursor.epoch);
+        }
+        if cursor.row == 0 {
+            progress.left_out = 0;
+            progress.rejected = 0;
+        }
     }
 
     /// Waits for the next batch. Returns `None` at the end of the epoch.
@@ -278,7 +285,12 @@ impl Run {
     }
 
     /// Ends an epoch: validates it, writes a checkpoint, publishes a version and reports the epoch.
-    fn end_epoch(&mut self, epoch: u64, began: Instant, observer: &mut dyn Observer) -> Result<()> {
+    pub(super) fn end_epoch(
+        &mut self,
+        epoch: u64,
+        began: Instant,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
         self.finish_checkpoint(observer)?;
         let rows = self.position.cursor.row - self.position.progress.left_out;
         let mean_loss = self.position.progress.loss_sum / rows as f64;

@@ -151,6 +151,7 @@ impl Run {
                 publishing: PublishState::default(),
             },
             timing: Timing::default(),
+            rate_factor: 1.0,
         };
         Ok((run, basis))
     }

@@ -6,7 +6,7 @@ impl Run {
     /// Returns the factors by which the learning rates are multiplied in a step: first for the
     /// dense parameters, then for the tables.
     pub(super) fn rate_scales(&self, step: u64) -> (f32, f32) {
-        let plateau = self.position.progress.plateau.rate_scale();
+        let plateau = self.position.progress.plateau.rate_scale() * self.rate_factor;
         let Some(schedule) = &self.job.train.schedule else { return (plateau, plateau) };
         let factor = schedule.at(step.saturating_sub(self.position.progress.begun_at));
         // Tables refuse a rate of 0.

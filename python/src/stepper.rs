@@ -1,0 +1,284 @@
+//! A run whose steps Python takes one at a time.
+//!
+//! # Concurrency
+//! A run has the buffers of one step, so calls from several threads wait for each other. After a
+//! panic in a call, further calls are refused, because the state may not be that of a whole step.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use serde_json::{Value, json};
+use zillion_console::{compute_pool, durable_files};
+use zillion_feature::{Batch, Schema};
+use zillion_trainer::{
+    EpochReport, InspectOptions, InspectedStep, Job, Observer, StepBatch, SteppedRun, TrainOptions,
+    TrainerPlace,
+};
+
+use crate::batches::as_dict;
+use crate::boundary::call;
+use crate::job::read_job;
+use crate::train::epoch_figures;
+
+/// The rows of a batch, for a step.
+#[pyclass(frozen, module = "zillion._zillion")]
+pub(crate) struct BatchRows {
+    rows: StepBatch,
+}
+
+impl From<Batch> for BatchRows {
+    fn from(batch: Batch) -> Self {
+        Self { rows: batch.into() }
+    }
+}
+
+/// A run between two steps.
+#[pyclass(frozen, module = "zillion._zillion")]
+pub(crate) struct Stepper {
+    state: Mutex<Option<State>>,
+    schema: Schema,
+}
+
+/// The run, and what its observer keeps of the present call.
+struct State {
+    run: SteppedRun,
+    kept: Kept,
+}
+
+/// The values of a step, and the reports of a call.
+#[derive(Default)]
+struct Kept {
+    inspect: InspectOptions,
+    norms: Value,
+    fetched: Vec<FetchedNode>,
+    scores: Vec<Vec<f32>>,
+    epoch: Value,
+    notes: Vec<String>,
+}
+
+/// The values of a node in the last step.
+struct FetchedNode {
+    name: String,
+    columns: usize,
+    values: Vec<f32>,
+}
+
+/// The values of a column that replace those of a batch: its kind (`numeric` or `label`), the place
+/// of its first column, and the bytes of each column as little-endian floats.
+type Fed = (String, usize, Vec<Vec<u8>>);
+
+/// What a step returns: figures as JSON, the bytes of the scores of each task, and for each fetched
+/// node its name, its number of columns and its bytes.
+type Stepped<'py> = (String, Vec<Bound<'py, PyBytes>>, Vec<(String, usize, Bound<'py, PyBytes>)>);
+
+#[pymethods]
+impl Stepper {
+    /// Opens a run. `fetch` names the nodes whose values each step returns. With `norms`, a step
+    /// returns the norms of the gradients.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        job: &str,
+        resume: bool,
+        start: Option<PathBuf>,
+        fetch: Vec<String>,
+        norms: bool,
+    ) -> PyResult<Self> {
+        call(py, "Stepper", || {
+            let job = read_job(job)?;
+            let schema = job.schema.clone();
+            let inspect = InspectOptions { nodes: fetch, steps: norms };
+            let mut kept = Kept { inspect, ..Kept::default() };
+            let run = SteppedRun::open(job.clone(), options(&job, resume, start)?, &mut kept)?;
+            Ok(Self { state: Mutex::new(Some(State { run, kept })), schema })
+        })
+    }
+
+    /// Returns the next batch of the run's epoch: its columns, and its rows for a step. Returns
+    /// `None` at the end of the epoch.
+    fn next_batch<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let next = call(py, "next_batch", || self.with(|state| Ok(state.run.next_batch()?)))?;
+        next.map(|batch| {
+            let columns = as_dict(py, &batch.batch, &self.schema)?;
+            columns.set_item("handle", BatchRows { rows: batch })?;
+            Ok(columns)
+        })
+        .transpose()
+    }
+
+    /// Trains on a batch. `fed` replaces columns of the batch. `rate` multiplies the learning rates.
+    fn step<'py>(
+        &self,
+        py: Python<'py>,
+        batch: &Bound<'py, BatchRows>,
+        fed: Vec<Fed>,
+        rate: f32,
+    ) -> PyResult<Stepped<'py>> {
+        let mut rows = batch.get().rows.clone();
+        let (figures, scores, fetched) = call(py, "take_step", || {
+            feed(&mut rows.batch, fed)?;
+            self.with(|State { run, kept }| {
+                run.set_rate_factor(rate)?;
+                kept.clear();
+                let count = rows.batch.rows;
+                let loss = run.step(rows, kept)?;
+                let figures = json!({
+                    "step": run.steps(),
+                    "epoch": run.epoch() + 1,
+                    "rows": count,
+                    "loss": loss,
+                    "norms": kept.norms.take(),
+                    "notes": std::mem::take(&mut kept.notes),
+                });
+                let scores = std::mem::take(&mut kept.scores);
+                Ok((figures.to_string(), scores, std::mem::take(&mut kept.fetched)))
+            })
+        })?;
+        let bytes = |values: &Vec<f32>| PyBytes::new(py, bytemuck::cast_slice(values));
+        let scores = scores.iter().map(bytes).collect();
+        let fetched = fetched.iter().map(|f| (f.name.clone(), f.columns, bytes(&f.values)));
+        Ok((figures, scores, fetched.collect()))
+    }
+
+    /// Ends the epoch. Returns its figures as JSON.
+    fn end_epoch(&self, py: Python<'_>) -> PyResult<String> {
+        call(py, "end_epoch", || {
+            self.with(|State { run, kept }| {
+                kept.clear();
+                run.end_epoch(kept)?;
+                let notes = std::mem::take(&mut kept.notes);
+                Ok(json!({ "epoch": kept.epoch.take(), "notes": notes }).to_string())
+            })
+        })
+    }
+
+    /// Validates the present state. Returns the figures as JSON, `null` without validation data.
+    fn validate(&self, py: Python<'_>) -> PyResult<String> {
+        call(py, "validate_run", || {
+            self.with(|state| Ok(serde_json::to_string(&state.run.validate()?)?))
+        })
+    }
+
+    /// Writes a checkpoint of the present state.
+    fn save(&self, py: Python<'_>) -> PyResult<()> {
+        call(py, "save_run", || self.with(|State { run, kept }| Ok(run.save(kept)?)))
+    }
+
+    /// Returns the step, the epoch, whether the run has ended and the tables, as JSON.
+    fn position(&self, py: Python<'_>) -> PyResult<String> {
+        call(py, "position", || {
+            self.with(|State { run, .. }| {
+                let position = json!({
+                    "step": run.steps(),
+                    "epoch": run.epoch(),
+                    "is_finished": run.is_finished(),
+                    "tables": run.table_statistics()?,
+                });
+                Ok(position.to_string())
+            })
+        })
+    }
+
+    /// Ends the run. Returns its report as JSON.
+    fn finish(&self, py: Python<'_>) -> PyResult<String> {
+        call(py, "finish", || {
+            let State { run, mut kept } = self.lock()?.take().ok_or_else(ended)?;
+            let report = run.finish(&mut kept)?;
+            serde_json::to_string(&report).context("cannot write the report of the run")
+        })
+    }
+}
+
+impl Stepper {
+    fn lock(&self) -> Result<MutexGuard<'_, Option<State>>> {
+        self.state
+            .lock()
+            .map_err(|_| anyhow!("the run had a fault; open it again from its newest checkpoint"))
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        work(self.lock()?.as_mut().ok_or_else(ended)?)
+    }
+}
+
+fn ended() -> anyhow::Error {
+    anyhow!("the run has been finished; open it again to go on")
+}
+
+fn options(job: &Job, resume: bool, start: Option<PathBuf>) -> Result<TrainOptions> {
+    Ok(TrainOptions {
+        resume,
+        overwrite: false,
+        from: start,
+        workers: compute_pool(job.run.threads)?,
+        files: durable_files()?,
+        stop: Arc::default(),
+        profile: None,
+        in_memory: false,
+        trainer: TrainerPlace::ALONE,
+    })
+}
+
+/// Replaces columns of a batch.
+fn feed(batch: &mut Batch, fed: Vec<Fed>) -> Result<()> {
+    for (kind, first, columns) in fed {
+        for (column, bytes) in (first..).zip(columns) {
+            let floats = bytes.as_chunks::<4>().0.iter().map(|&float| f32::from_le_bytes(float));
+            let values: Vec<f32> = floats.collect();
+            let place = match kind.as_str() {
+                "numeric" => batch.numeric.get_mut(column),
+                _ => batch.labels.get_mut(column).map(|label| &mut label.values),
+            };
+            match place {
+                Some(place) if values.len() == batch.rows => *place = values,
+                Some(_) => bail!(
+                    "a fed column has {} values, but the batch has {} rows; give one for each row",
+                    values.len(),
+                    batch.rows
+                ),
+                None => bail!("the batch has no {kind} column {column}; read it with this job"),
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Kept {
+    fn clear(&mut self) {
+        self.norms = Value::Null;
+        self.epoch = Value::Null;
+        self.fetched.clear();
+        self.scores.clear();
+        self.notes.clear();
+    }
+}
+
+impl Observer for Kept {
+    fn inspect_options(&self) -> InspectOptions {
+        self.inspect.clone()
+    }
+
+    fn inspect(&mut self, step: &InspectedStep<'_>) {
+        if self.inspect.steps {
+            self.norms = json!({ "dense": step.dense_norm, "tables": step.table_norms });
+        }
+        self.scores = step.scores.iter().map(|scores| scores.to_vec()).collect();
+        let copy = |node: &zillion_trainer::Fetched<'_>| FetchedNode {
+            name: node.name.to_owned(),
+            columns: node.shape.cols,
+            values: node.values.to_vec(),
+        };
+        self.fetched = step.fetched.iter().map(copy).collect();
+    }
+
+    fn epoch(&mut self, report: &EpochReport) {
+        self.epoch = epoch_figures(report);
+    }
+
+    fn note(&mut self, text: &str) {
+        self.notes.push(text.to_owned());
+    }
+}
