@@ -13,7 +13,7 @@ from zillion import _zillion
 CALLS = [
     "load", "parse", "print", "effective", "validate", "check", "train", "Model", "predict",
     "evaluate", "BatchReader", "next", "run_command", "Tables", "dims", "lookup", "gather", "keep",
-    "step", "discard", "statistics", "find", "save", "restore",
+    "step", "discard", "statistics", "find", "save", "restore", "publish",
 ]
 
 
@@ -50,6 +50,7 @@ def calls(job, run, tmp_path):
         "find": lambda: _zillion.Tables(text_of_tables()).find(0, 7),
         "save": lambda: _zillion.Tables(text_of_tables()).save(str(tmp_path / "tables")),
         "restore": lambda: _zillion.Tables(text_of_tables()).restore(str(tmp_path)),
+        "publish": lambda: _zillion.Tables(text_of_tables()).publish(text, "{}", [], []),
     }
 
 

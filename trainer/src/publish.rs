@@ -54,11 +54,13 @@ mod rounding;
 mod rounding_cost;
 mod run_id;
 mod schedule;
+mod tables;
 
 pub use checkpoint::{CheckpointWish, publish_checkpoint};
 pub use compactor::CompactionCounts;
 pub use published::Published;
 pub use rounding_cost::RoundingCost;
+pub use tables::{ExpectedScores, TablesPublisher, make_run_id, params_of};
 
 pub(crate) use pruning_cost::PruningCost;
 pub(crate) use publisher::{Opening, Publisher, REMEMBERED, Repeated, Wish};
