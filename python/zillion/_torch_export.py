@@ -341,6 +341,7 @@ def export(
     sample: typing.Any = None,
     promote: typing.Optional[str] = "stable",
     base: bool = False,
+    tolerance: float = 1e-5,
     scratch: typing.Optional[Path] = None,
 ) -> Figures:
     """Publishes tables and a dense model as a version that ``zillion serve`` loads.
@@ -356,9 +357,9 @@ def export(
     number. For a parameter with offsets of lists, give ``Offsets(name)``.
 
     ``features`` and ``labels`` are the sections of a job, for settings other than these.
-    ``sample`` has rows of the features. Their scores in PyTorch must be those of the version
-    within 1e-5, or nothing is published, and servers check the first 64 of them. Without it, rows
-    are made up.
+    ``sample`` has rows of the features. The scores of the first 64 in PyTorch must be those of the
+    version, or nothing is published: they may differ by ``tolerance``, times the score if that is
+    above 1. Servers check them again. Without ``sample``, rows are made up.
 
     A version after the first one has the rows that changed, unless ``base`` asks for all.
     ``promote`` is the pointer that moves to the version, or ``None``. ``scratch`` is a folder with
@@ -390,6 +391,7 @@ def export(
                 "base": base,
                 "sample": os.fspath(write_file(rows, pathlib.Path(folder), "sample")),
                 "sample_rows": len(rows),
+                "tolerance": tolerance,
                 "scratch": os.fspath(scratch or tables.scratch()),
                 "probabilities": probabilities,
             }
@@ -409,7 +411,7 @@ def trace(
         for name in inputs.names
         if inputs.kind(name) in ("numeric", "vector")
     }
-    with tracer:
+    with tracer.running():
         arguments = Columns(inputs, rows, numbers).arguments(tracer)
         scores = scores_of(module(**arguments), list(labels), BATCH)
     graph = tracer.graph

@@ -416,6 +416,32 @@ def bmm(graph: Graph, a: Value, b: Value) -> Sym:
     return products.bmm(graph, a, b)
 
 
+@operation(
+    "scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_attention_math",
+)
+def attention(
+    graph: Graph,
+    query: Sym,
+    key: Sym,
+    value: Sym,
+    *rest: typing.Any,
+    attn_mask: typing.Optional[torch.Tensor] = None,
+    scale: typing.Optional[float] = None,
+    **more: typing.Any,
+) -> typing.Tuple[Sym, None]:
+    if any(rest) or any(more.values()) or attn_mask is not None:
+        raise Unsupported("it has a mask or dropout; a graph has attention without them")
+    first, second, third = (
+        sym.map(lambda codes: codes.reshape(-1, *codes.shape[-2:])) for sym in (query, key, value)
+    )
+    turned = second.map(lambda codes: codes.transpose(1, 2))
+    by = 1.0 / math.sqrt(query.shape[-1]) if scale is None else number(scale)
+    scores = mul(graph, products.bmm(graph, first, turned), by)
+    found = products.bmm(graph, softmax(graph, scores, -1), third)
+    return found.map(lambda codes: codes.reshape(*query.shape[:-1], -1)), None
+
+
 @operation("baddbmm")
 def baddbmm(
     graph: Graph, x: Value, a: Value, b: Value, beta: float = 1, alpha: float = 1

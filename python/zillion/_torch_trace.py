@@ -7,9 +7,11 @@ buffers, constants) is a constant with the value that it has.
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import sys
+import threading
 import types
 import typing
 
@@ -28,13 +30,18 @@ SHAPES = {
 }
 # What asks for the value of a tensor.
 VALUES = {"_local_scalar_dense", "equal", "is_nonzero", "item", "nonzero", "unique"}
+# The tracer of this thread.
+THREAD = threading.local()
 HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+
+
+def tracer_of_thread() -> typing.Optional[Tracer]:
+    """Returns the tracer that follows what this thread computes, if there is one."""
+    return getattr(THREAD, "tracer", None)
 
 
 class Tracer(TorchDispatchMode):
     """The tensors that depend on the inputs, and the graph that computes them."""
-
-    active: typing.Optional[Tracer] = None
 
     def __init__(self, module: torch.nn.Module, tables: typing.Any, bind: typing.Any) -> None:
         super().__init__()
@@ -49,14 +56,18 @@ class Tracer(TorchDispatchMode):
         for name, parameter in module.named_parameters():
             self.graph.names[parameter.data_ptr()] = name.rpartition(".")[0] or name
 
-    def __enter__(self) -> Tracer:
-        Tracer.active = self
-        super().__enter__()
-        return self
-
-    def __exit__(self, *error: typing.Any) -> None:
-        Tracer.active = None
-        super().__exit__(*error)
+    @contextlib.contextmanager
+    def running(self) -> typing.Iterator[None]:
+        """Traces what this thread computes in the block."""
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        THREAD.tracer = self
+        try:
+            with self:
+                yield
+        finally:
+            THREAD.tracer = None
+            torch.backends.mha.set_fastpath_enabled(fast)
 
     def keep(self, tensor: torch.Tensor, sym: Sym, changes: bool = False) -> torch.Tensor:
         """Remembers the value of a tensor. It stays alive, so that no other one has its id.

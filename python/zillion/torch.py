@@ -38,7 +38,7 @@ from ._errors import Error, JobError
 from ._progress import Figures
 from ._tables import Tables
 from ._torch_export import Offsets, export
-from ._torch_trace import Tracer
+from ._torch_trace import tracer_of_thread
 
 DENSE_FILE = "dense.pt"
 TABLES_FOLDER = "tables"
@@ -78,8 +78,9 @@ class _Module(torch.nn.Module):
     def _look_up(
         self, fields: typing.Union[str, typing.List[str]], ids: torch.Tensor
     ) -> torch.Tensor:
-        if Tracer.active is not None:
-            return Tracer.active.look_up(self, fields, ids)
+        tracer = tracer_of_thread()
+        if tracer is not None:
+            return tracer.look_up(self, fields, ids)
         if self.training and torch.is_grad_enabled():
             return typing.cast(
                 torch.Tensor, _Lookup.apply(self._anchor, self.tables, fields, ids)
@@ -140,8 +141,9 @@ class EmbeddingBag(_Module):
         self.dim = tables.dim(field)
 
     def forward(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        if Tracer.active is not None:
-            return Tracer.active.bag(self, ids, offsets)
+        tracer = tracer_of_thread()
+        if tracer is not None:
+            return tracer.bag(self, ids, offsets)
         rows = self._look_up(self.field, ids)
         ends = torch.cat([offsets[1:], offsets.new_tensor([len(ids)])])
         lengths = ends - offsets

@@ -15,9 +15,6 @@ use zillion_trainer::{
 
 use super::state::State;
 
-/// The largest difference between a score in Python and the served one, as a share of the score if
-/// that is above 1.
-const TOLERANCE: f32 = 1e-5;
 /// The environment variable with the file of the key that signs versions, as for a training.
 const SIGN_KEY: &str = "ZILLION_SIGN_KEY";
 
@@ -35,6 +32,9 @@ pub(super) struct Wish {
     sample: PathBuf,
     /// The number of these rows that the version keeps.
     sample_rows: usize,
+    /// The largest difference between a score in Python and the served one, times the score if
+    /// that is above 1.
+    tolerance: f32,
     /// A folder for files that are not needed afterwards.
     scratch: PathBuf,
     /// The tasks whose scores are probabilities.
@@ -105,8 +105,16 @@ impl State {
                 ExpectedScores { task, scores, are_probabilities }
             })
             .collect();
-        let done =
-            open.publisher.publish(self.step, &mut self.client, &params, &expected, wish.base);
+        let done = {
+            let (step, tolerance) = (self.step, wish.tolerance);
+            open.publisher.publish(
+                step,
+                &mut self.client,
+                &params,
+                (&expected, tolerance),
+                wish.base,
+            )
+        };
         if wish.scratch.exists() {
             self.files.remove_dir(&wish.scratch)?;
         }
@@ -131,7 +139,7 @@ impl State {
         let (workers, files) = (&self.workers, &self.files);
         let clock = Arc::new(SystemClock::new());
         let place = (job, &config);
-        Ok(TablesPublisher::open(place, run, &wish.scratch, TOLERANCE, workers, files, clock)?)
+        Ok(TablesPublisher::open(place, run, &wish.scratch, workers, files, clock)?)
     }
 }
 

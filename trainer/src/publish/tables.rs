@@ -34,14 +34,12 @@ pub struct ExpectedScores {
 /// that the tables list as changed. A new publisher with the same run compares all rows.
 pub struct TablesPublisher {
     publisher: Publisher,
-    tolerance: f32,
 }
 
 impl TablesPublisher {
     /// Opens a publisher. The parity rows are the first rows of the job's validation files. `run`
     /// is the id of the tables, which their versions name as their origin. `scratch` is a folder
-    /// for files that are not needed afterwards. A score may differ from the expected one by
-    /// `tolerance`, times the score if that is above 1.
+    /// for files that are not needed afterwards.
     ///
     /// # Errors
     /// Returns an error if the job has no parity rows, if a feature needs statistics of training
@@ -50,7 +48,6 @@ impl TablesPublisher {
         (job, config): (&Job, &PublishConfig),
         run: &str,
         scratch: &Path,
-        tolerance: f32,
         workers: &Arc<Workers>,
         files: &Files,
         clock: Arc<dyn Clock>,
@@ -68,7 +65,7 @@ impl TablesPublisher {
             clock,
             compacts: false,
         })?;
-        Ok(Self { publisher, tolerance })
+        Ok(Self { publisher })
     }
 
     /// Takes the parity rows of further versions from the first rows of a file. `job` is the job of
@@ -81,7 +78,8 @@ impl TablesPublisher {
     }
 
     /// Publishes the rows of tables after `step` steps with the dense parameters, and moves the
-    /// pointer to the version.
+    /// pointer to the version. A score may differ from the expected one by `tolerance`, times the
+    /// score if that is above 1.
     ///
     /// # Errors
     /// Returns an error, before anything is published, if a score of a parity row differs from the
@@ -91,7 +89,7 @@ impl TablesPublisher {
         step: u64,
         rows: &mut dyn Publishing,
         params: &Params,
-        expected: &[ExpectedScores],
+        (expected, tolerance): (&[ExpectedScores], f32),
         base: bool,
     ) -> Result<Published> {
         rows.track_changes(REMEMBERED)?;
@@ -99,10 +97,15 @@ impl TablesPublisher {
         for expected in expected {
             let task = self.publisher.tasks().iter().position(|task| *task == expected.task);
             let logits = task.and_then(|at| found.logits.get(at));
-            check_scores(expected, logits.map_or(&[], Vec::as_slice), self.tolerance)?;
+            check_scores(expected, logits.map_or(&[], Vec::as_slice), tolerance)?;
         }
         let origin = Origin { step, ..Origin::default() };
-        self.publisher.publish(origin, rows, params, Wish { base, is_command: true, new_dense: true })
+        self.publisher.publish(
+            origin,
+            rows,
+            params,
+            Wish { base, is_command: true, new_dense: true },
+        )
     }
 }
 
