@@ -145,6 +145,12 @@ class Inputs:
         """Returns the features of the job: those with tables in the order of the tables, then
         numbers. The order of tables follows from it."""
         order = self.tables.tables
+        read = {table for _, table in self.bound}
+        if read != set(order):
+            raise JobError(
+                f"the model reads the tables {', '.join(sorted(read)) or 'none'}, but the tables "
+                f"are {', '.join(order)}; make `zl.Tables` with those that the model reads"
+            )
         bound = sorted(self.bound.items(), key=lambda entry: order.index(entry[0][1]))
         found = {feature: settings for _, (feature, settings) in bound}
         for name in self.names:
