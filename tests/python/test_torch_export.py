@@ -174,6 +174,8 @@ class Operations(torch.nn.Module):
         y = F.gelu(x, approximate="tanh") + F.silu(x) + F.softplus(x) + x.abs() + x.clamp(-1, 1)
         y = y - x.pow(2) / (2 + x.sigmoid()) + F.leaky_relu(x, 0.2) + F.relu6(x) + 1 / (9 + x**3)
         y += torch.maximum(x, -x) * torch.exp(-x.square()) + torch.tanh(x) + (1 - x)
+        z = F.gelu(x) + F.elu(x, 0.5) + F.selu(x) + F.hardswish(x) + F.mish(x) + F.logsigmoid(x)
+        z = z + x.amax(1, keepdim=True) - x.amin(1, keepdim=True) + F.hardsigmoid(x)
         i, j = torch.tril_indices(3, 3, -1)
         products = torch.bmm(rows, rows.transpose(1, 2))
         scores = torch.softmax(self.linear(rows) @ rows.transpose(1, 2) / 2, -1)
@@ -181,7 +183,7 @@ class Operations(torch.nn.Module):
         stacked = torch.stack(rows.unbind(1), 0)
         left, right = rows.flatten(1).chunk(2, 1)
         return {
-            "activations": y.sum(1),
+            "activations": y.sum(1) + z.sum(1),
             "layers": self.fields(self.norms[0](self.prelu(self.linear(rows)))).mean((1, 2)),
             "norms": self.norms[1](stacked).permute(1, 0, 2).reshape(len(ids), -1)[:, ::5].sum(1)
             + F.normalize(rows[:, 0], dim=1).sum(1) + rows.norm(dim=(1, 2)),
@@ -260,7 +262,7 @@ def changes(rows, numbers):
 
 
 REFUSED = [
-    (lambda rows, numbers: F.gelu(rows).sum((1, 2)), "aten::gelu.*approximate=\"tanh\""),
+    (lambda rows, numbers: torch.fmod(rows, 2).sum((1, 2)), "aten::fmod.*no such operation"),
     (lambda rows, numbers: torch.sort(rows, 1)[0].sum((1, 2)), "aten::sort.*no such operation"),
     (lambda rows, numbers: numbers.sum(1) - numbers.mean(), "aten::mean.*different rows"),
     (lambda rows, numbers: numbers.flip(0).sum(1), "the order of the rows"),
