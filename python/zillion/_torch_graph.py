@@ -1,10 +1,10 @@
 """A graph of Zillion (`[model] kind = "graph"`) that is built from tensors of PyTorch.
 
 The value of a tensor is told by its *codes*: an int64 tensor of the same shape, whose elements
-name the node, the row of the batch and the column where the element is computed. An operation that only
-moves elements (view, transpose, cat, slices) is done on the codes and makes no node. An operation
-that computes asks for the columns of a row, which every row must have in the same way, because a
-graph treats all rows of a batch alike.
+name the node, the row of the batch and the column where the element is computed. An operation
+that only moves elements (view, transpose, cat, slices) is done on the codes and makes no node. An
+operation that computes asks for the columns of a row, which every row must have in the same way,
+because a graph treats all rows of a batch alike.
 """
 
 from __future__ import annotations

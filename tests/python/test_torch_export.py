@@ -1,4 +1,4 @@
-"""Models of PyTorch as versions. The suite does not install torch; without it, they are skipped."""
+"""Models of PyTorch as versions. The suite does not install torch; without it, this is skipped."""
 
 import pytest
 
@@ -149,6 +149,11 @@ def test_restored_tables_continue_their_versions(tmp_path):
     report = zt.export(restored, other, tmp_path / "r", "m", **arguments)
     # Without the list of changes, the rows are compared with those of the version.
     assert report["parent"] == 1 and 0 < report["rows"] <= 90
+    # A model with other features is a base.
+    sums = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 1))
+    inputs = [zt.EmbeddingCollection(other, FIELDS)]
+    report = zt.export(sums, other, tmp_path / "r", "m", inputs=inputs)
+    assert (report["version"], report["parent"]) == (3, None)
 
 
 class Operations(torch.nn.Module):
@@ -219,7 +224,8 @@ def test_operations_are_those_of_torch(tmp_path):
         }
         for row in range(20)
     ]
-    labels = ["similar", "activations", "layers", "norms", "products", "attention", "einsum", "bags"]
+    labels = ["similar", "activations", "layers", "norms"]
+    labels += ["products", "attention", "einsum", "bags"]
     zt.export(
         module,
         tables,
