@@ -19,7 +19,7 @@ use zillion_ps::TableAccess as _;
 
 use crate::boundary::call;
 use crate::job::read_job;
-use publish::{Wish, floats, report};
+use publish::{Wish, format_report, read_floats};
 use rows::gather_rows;
 use state::State;
 
@@ -166,8 +166,8 @@ impl Tables {
         call(py, "publish", || {
             let job = read_job(job)?;
             let wish: Wish = serde_json::from_str(wish)?;
-            let (weights, scores) = (floats(weights)?, floats(scores)?);
-            Ok(report(&self.lock()?.publish(job, &wish, &weights, scores)?))
+            let (weights, scores) = (read_floats(weights)?, read_floats(scores)?);
+            Ok(format_report(&self.lock()?.publish(job, &wish, &weights, scores)?))
         })
     }
 

@@ -85,7 +85,7 @@ pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};
 pub use predict::{InspectedBatch, Loaded, Prediction};
 pub use publish::{
     CheckpointWish, CompactionCounts, ExpectedScores, Published, RoundingCost, TablesPublisher,
-    make_run_id, params_of, publish_checkpoint,
+    fill_params, make_run_id, publish_checkpoint,
 };
 pub use rejects::RejectFile;
 pub use run_record::{EpochRecord, LossCurve, LossPoint, RECORD_FILE, RunRecord};

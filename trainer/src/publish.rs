@@ -61,7 +61,7 @@ pub use checkpoint::{CheckpointWish, publish_checkpoint};
 pub use compactor::CompactionCounts;
 pub use published::Published;
 pub use rounding_cost::RoundingCost;
-pub use tables::{ExpectedScores, TablesPublisher, make_run_id, params_of};
+pub use tables::{ExpectedScores, TablesPublisher, fill_params, make_run_id};
 
 pub(crate) use pruning_cost::PruningCost;
 pub(crate) use publisher::{Opening, Publisher, REMEMBERED, Repeated, Wish};

@@ -10,7 +10,7 @@ use zillion_console::exit::usage_error;
 use zillion_device::SystemClock;
 use zillion_reader::Paths;
 use zillion_trainer::{
-    ExpectedScores, Job, PublishConfig, Published, TablesPublisher, make_run_id, params_of,
+    ExpectedScores, Job, PublishConfig, Published, TablesPublisher, fill_params, make_run_id,
 };
 
 use super::state::State;
@@ -42,7 +42,7 @@ pub(super) struct Wish {
 }
 
 /// A publisher that knows which rows its last version has.
-pub(super) struct Open {
+pub(super) struct OpenPublisher {
     /// The job and the place, in which another publication must agree to use the publisher.
     key: String,
     publisher: TablesPublisher,
@@ -89,14 +89,14 @@ impl State {
             job.in_force()?
         );
         job.data.valid = Paths(vec![wish.sample.to_string_lossy().into_owned()]);
-        let params = params_of(&job, weights)?;
+        let params = fill_params(&job, weights)?;
         let run = self.run.get_or_insert_with(make_run_id).clone();
         let mut open = match self.open.take().filter(|open| open.key == key) {
             Some(mut open) => {
                 open.publisher.use_parity_rows(&job, &wish.sample)?;
                 open
             }
-            None => Open { key, publisher: self.publisher(&job, wish, &run)? },
+            None => OpenPublisher { key, publisher: self.open_publisher(&job, wish, &run)? },
         };
         let expected: Vec<ExpectedScores> = scores
             .into_iter()
@@ -124,7 +124,7 @@ impl State {
         Ok(published)
     }
 
-    fn publisher(&self, job: &Job, wish: &Wish, run: &str) -> Result<TablesPublisher> {
+    fn open_publisher(&self, job: &Job, wish: &Wish, run: &str) -> Result<TablesPublisher> {
         let Some(parity_rows) = std::num::NonZeroUsize::new(wish.sample_rows) else {
             return usage_error("the sample has no rows; give at least one");
         };
@@ -144,7 +144,7 @@ impl State {
 }
 
 /// Returns the report of a publication as JSON, with the keys of `zillion publish`.
-pub(super) fn report(published: &Published) -> String {
+pub(super) fn format_report(published: &Published) -> String {
     let version = &published.version;
     json!({
         "model": version.model,
@@ -159,7 +159,7 @@ pub(super) fn report(published: &Published) -> String {
 }
 
 /// Returns floats that crossed the boundary as bytes.
-pub(super) fn floats(named: Vec<(String, Vec<u8>)>) -> Result<Vec<(String, Vec<f32>)>> {
+pub(super) fn read_floats(named: Vec<(String, Vec<u8>)>) -> Result<Vec<(String, Vec<f32>)>> {
     let convert = |(name, bytes): (String, Vec<u8>)| {
         let (floats, rest) = bytes.as_chunks::<4>();
         if !rest.is_empty() {

@@ -26,7 +26,7 @@ use zillion_ps::{
 use zillion_rows::{TableClock, TableParts};
 use zillion_trainer::Job;
 
-use super::publish::Open;
+use super::publish::OpenPublisher;
 use super::rows::{Piece, sum_gradients};
 
 /// The largest number of lookups in a step. More of them are a step that is never ended.
@@ -52,7 +52,7 @@ pub(super) struct State {
     /// The id by which versions of the tables are known; absent before the first publication.
     pub(super) run: Option<String>,
     /// The publisher of the last version, which knows the rows that the version has.
-    pub(super) open: Option<Open>,
+    pub(super) open: Option<OpenPublisher>,
     /// The lookups of the present step, in the order of their tickets.
     pub(super) lookups: Vec<Lookup>,
     tickets: u64,

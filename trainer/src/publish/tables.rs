@@ -118,7 +118,7 @@ pub fn make_run_id() -> String {
 ///
 /// # Errors
 /// Returns an error that names a parameter if it has no value, or a value of another size.
-pub fn params_of(job: &Job, values: &[(String, Vec<f32>)]) -> Result<Params> {
+pub fn fill_params(job: &Job, values: &[(String, Vec<f32>)]) -> Result<Params> {
     let mut params = Params::init(&job.graph(Mode::Infer)?.params, job.seed);
     let wrong = |name: &str, problem: String| {
         Error::Unsupported(format!("the parameter `{name}` of the model {problem}"))

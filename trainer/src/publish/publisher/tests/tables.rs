@@ -1,6 +1,6 @@
 //! Tests of versions of tables that are trained outside of a run.
 
-use super::super::super::tables::{ExpectedScores, TablesPublisher, params_of};
+use super::super::super::tables::{ExpectedScores, TablesPublisher, fill_params};
 use super::*;
 
 #[test]
@@ -53,8 +53,9 @@ fn parameters_have_the_names_and_sizes_of_the_graph() {
     let run = Run::new(true, "");
     let mut values: Vec<(String, Vec<f32>)> =
         run.params.iter().map(|(spec, floats)| (spec.name.clone(), floats.to_vec())).collect();
-    assert_eq!(params_of(&run.job, &values).unwrap(), run.params);
-    let said = |values: &[(String, Vec<f32>)]| params_of(&run.job, values).unwrap_err().to_string();
+    assert_eq!(fill_params(&run.job, &values).unwrap(), run.params);
+    let said =
+        |values: &[(String, Vec<f32>)]| fill_params(&run.job, values).unwrap_err().to_string();
     values.push(("more".to_owned(), Vec::new()));
     assert!(said(&values).contains("`more` of the model is not one of the model's graph"));
     values.pop();
