@@ -3,6 +3,7 @@
 //! # Concurrency
 //! One lock guards the tables. A call that waits for it does not hold the lock of the interpreter.
 
+mod publish;
 mod rows;
 mod state;
 
@@ -18,6 +19,7 @@ use zillion_ps::TableAccess as _;
 
 use crate::boundary::call;
 use crate::job::read_job;
+use publish::{Wish, format_report, read_floats};
 use rows::gather_rows;
 use state::State;
 
@@ -148,6 +150,25 @@ impl Tables {
     /// Writes the tables to a new folder, which appears whole or not at all.
     fn save(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
         call(py, "save", || self.lock()?.save(&folder))
+    }
+
+    /// Publishes the tables as a version of a job. `wish` has the place and the manner as JSON,
+    /// `weights` the dense parameters, and `scores` those of the sample for each task, all as
+    /// little-endian `f32` by name. Returns the report as JSON.
+    fn publish(
+        &self,
+        py: Python<'_>,
+        job: &str,
+        wish: &str,
+        weights: Vec<(String, Vec<u8>)>,
+        scores: Vec<(String, Vec<u8>)>,
+    ) -> PyResult<String> {
+        call(py, "publish", || {
+            let job = read_job(job)?;
+            let wish: Wish = serde_json::from_str(wish)?;
+            let (weights, scores) = (read_floats(weights)?, read_floats(scores)?);
+            Ok(format_report(&self.lock()?.publish(job, &wish, &weights, scores)?))
+        })
     }
 
     /// Replaces all rows by those of a folder that `save` wrote.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import typing
 
 from . import _zillion
@@ -67,6 +68,9 @@ class Tables:
             run=run,
         )
         self._tables = _zillion.Tables(job._json())
+        self._fields = chosen
+        # What a job that reads these tables has in common with theirs.
+        self._sections: Figures = {"seed": seed, "tables": dict(tables), "run": run}
         self._places = {name: at for at, (name, _) in enumerate(self._tables.dims())}
         self._dims = dict(self._tables.dims())
 
@@ -74,6 +78,16 @@ class Tables:
     def fields(self) -> typing.List[str]:
         """The names of the fields."""
         return list(self._places)
+
+    @property
+    def tables(self) -> typing.List[str]:
+        """The names of the tables, in the order of the fields."""
+        return list(dict.fromkeys(self._fields.values()))
+
+    def table(self, field: str) -> str:
+        """Returns the name of the table of a field."""
+        self._place(field)
+        return self._fields[field]
 
     def dim(self, field: str) -> int:
         """Returns the number of floats of a row of ``field``."""
@@ -160,6 +174,27 @@ class Tables:
         The settings of the tables must be the same, except for their limits.
         """
         self._tables.restore(os.fspath(folder))
+
+    def sections(self) -> Figures:
+        """Returns the sections of a job that reads these tables: seed, tables, run."""
+        return dict(self._sections)
+
+    def scratch(self) -> str:
+        """Returns the path of a folder that only these tables use. It need not exist."""
+        return os.path.join(tempfile.gettempdir(), f"zillion-export-{os.getpid()}-{id(self):x}")
+
+    def publish(
+        self,
+        job: Job,
+        wish: typing.Mapping[str, typing.Any],
+        weights: typing.Mapping[str, bytes],
+        scores: typing.Mapping[str, bytes],
+    ) -> Figures:
+        """Publishes the tables as a version of a job. Use ``zillion.torch.export``."""
+        report = self._tables.publish(
+            job._json(), json.dumps(wish), list(weights.items()), list(scores.items())
+        )
+        return typing.cast(Figures, json.loads(report))
 
     def _place(self, field: str) -> int:
         place = self._places.get(field)

@@ -37,6 +37,8 @@ from ._data import Path
 from ._errors import Error, JobError
 from ._progress import Figures
 from ._tables import Tables
+from ._torch_export import Offsets, export
+from ._torch_trace import tracer_of_thread
 
 DENSE_FILE = "dense.pt"
 TABLES_FOLDER = "tables"
@@ -76,6 +78,9 @@ class _Module(torch.nn.Module):
     def _look_up(
         self, fields: typing.Union[str, typing.List[str]], ids: torch.Tensor
     ) -> torch.Tensor:
+        tracer = tracer_of_thread()
+        if tracer is not None:
+            return tracer.look_up(self, fields, ids)
         if self.training and torch.is_grad_enabled():
             return typing.cast(
                 torch.Tensor, _Lookup.apply(self._anchor, self.tables, fields, ids)
@@ -138,6 +143,9 @@ class EmbeddingBag(_Module):
         self.dim = tables.dim(field)
 
     def forward(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        tracer = tracer_of_thread()
+        if tracer is not None:
+            return tracer.bag(self, ids, offsets)
         rows = self._look_up(self.field, ids)
         ends = torch.cat([offsets[1:], offsets.new_tensor([len(ids)])])
         lengths = ends - offsets
@@ -250,3 +258,15 @@ def load(
             raise Error(f"{path} was saved without an optimizer; load it without one")
         optimizer.dense.load_state_dict(state["optimizer"])
     return typing.cast(Figures, state["more"])
+
+
+__all__ = [
+    "Embedding",
+    "EmbeddingBag",
+    "EmbeddingCollection",
+    "Offsets",
+    "Optimizer",
+    "export",
+    "load",
+    "save",
+]

@@ -66,6 +66,11 @@ impl NewFrame {
         let file = add("json", bytes);
         Ok(Self { frame: Arc::new(frame), file, files })
     }
+
+    /// Returns the hash of the schema, which is the same in all versions of a chain.
+    pub fn schema_hash(&self) -> &str {
+        &self.frame.schema_hash
+    }
 }
 
 fn hash_schema(schema: &toml::Value) -> String {

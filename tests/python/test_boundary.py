@@ -15,7 +15,7 @@ CALLS = [
     "evaluate", "BatchReader", "next", "plot", "descriptors", "run_command", "Tables", "dims",
     "lookup", "gather", "keep", "step", "discard", "statistics", "find", "save", "restore",
     "Stepper", "next_batch", "take_step", "end_epoch", "validate_run", "save_run", "position",
-    "finish",
+    "finish", "publish",
 ]
 
 
@@ -69,6 +69,7 @@ def calls(job, run, tmp_path):
         "save_run": lambda: stepper().save(),
         "position": lambda: stepper().position(),
         "finish": lambda: stepper().finish(),
+        "publish": lambda: _zillion.Tables(text_of_tables()).publish(text, "{}", [], []),
     }
 
 

@@ -26,6 +26,7 @@ use zillion_ps::{
 use zillion_rows::{TableClock, TableParts};
 use zillion_trainer::Job;
 
+use super::publish::OpenPublisher;
 use super::rows::{Piece, sum_gradients};
 
 /// The largest number of lookups in a step. More of them are a step that is never ended.
@@ -42,12 +43,16 @@ pub(super) struct State {
     pub(super) client: LocalClient,
     pub(super) job: Job,
     pub(super) workers: Arc<Workers>,
-    files: Files,
+    pub(super) files: Files,
     scratch: PlanScratch,
     /// The memory of the rows that the last lookup read.
     pub(super) buffer: RowBuffer,
     /// The number of steps that changed the tables.
-    step: u64,
+    pub(super) step: u64,
+    /// The id by which versions of the tables are known; absent before the first publication.
+    pub(super) run: Option<String>,
+    /// The publisher of the last version, which knows the rows that the version has.
+    pub(super) open: Option<OpenPublisher>,
     /// The lookups of the present step, in the order of their tickets.
     pub(super) lookups: Vec<Lookup>,
     tickets: u64,
@@ -72,6 +77,9 @@ pub(super) struct Lookup {
 struct Saved {
     format: u32,
     step: u64,
+    /// The id of the versions of the tables, so that tables that are restored continue them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run: Option<String>,
     tables: Vec<TableParts>,
 }
 
@@ -114,6 +122,8 @@ impl State {
             scratch: PlanScratch::default(),
             buffer: RowBuffer::default(),
             step: 0,
+            run: None,
+            open: None,
             lookups: Vec::new(),
             tickets: 0,
         })
@@ -297,7 +307,7 @@ impl State {
         }
         let stage = self.files.stage(folder)?;
         let tables = self.client.checkpoint(stage.path(), &self.files)?;
-        let saved = Saved { format: FORMAT, step: self.step, tables };
+        let saved = Saved { format: FORMAT, step: self.step, run: self.run.clone(), tables };
         stage.write_bytes(MANIFEST, &serde_json::to_vec(&saved)?)?;
         Ok(stage.commit()?)
     }
@@ -316,8 +326,11 @@ impl State {
                 saved.format
             );
         }
+        // The rows are others than those of the last version.
+        self.open = None;
         self.client.restore(folder, &saved.tables)?;
         self.step = saved.step;
+        self.run = saved.run;
         Ok(())
     }
 }

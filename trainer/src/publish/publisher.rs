@@ -17,7 +17,7 @@ use zillion_registry::{
     PointerMove, STABLE, ScoreSettings, VersionFile, VersionId, VersionManifest, write_side,
 };
 use zillion_rows::TableSpec;
-use zillion_scorer::{Scorer, task_names};
+use zillion_scorer::{ParityRows, Scorer, task_names};
 
 use super::RunId;
 use super::branch::Branch;
@@ -192,6 +192,20 @@ impl Publisher {
         let rows = self.config.parity_rows.get();
         self.parity = Parity::of_file(data, &self.schema, &self.encoder, file, rows)?;
         Ok(())
+    }
+
+    /// Scores the parity rows with the rows of tables and with dense parameters.
+    pub(super) fn score_parity_rows(
+        &mut self,
+        rows: &mut dyn Publishing,
+        params: &Params,
+    ) -> Result<ParityRows> {
+        self.parity.score(&mut self.scorer, &self.tables, rows.row_source()?.as_mut(), params)
+    }
+
+    /// Returns the names of the scores of a parity row, in order.
+    pub(super) fn tasks(&self) -> &[String] {
+        &self.tasks
     }
 
     /// Publishes the state of the step in `origin`, unless that step was published before. Moves

@@ -21,13 +21,17 @@ impl RunId {
         if let Some(id) = Self::find(folder)? {
             return Ok(id);
         }
+        Self::inherit(folder, Self::make(folder.as_os_str().as_encoded_bytes()), files)
+    }
+
+    /// Makes a new id. `place` tells apart runs that begin at the same time.
+    pub(super) fn make(place: &[u8]) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut hasher = blake3::Hasher::new();
         hasher.update(&since.as_nanos().to_le_bytes());
         hasher.update(&std::process::id().to_le_bytes());
-        hasher.update(folder.as_os_str().as_encoded_bytes());
-        let id = hasher.finalize().to_hex().chars().take(16).collect();
-        Self::inherit(folder, Self(id), files)
+        hasher.update(place);
+        Self(hasher.finalize().to_hex().chars().take(16).collect())
     }
 
     /// Returns the id of a run that begins from another run's checkpoint. If the folder of the run

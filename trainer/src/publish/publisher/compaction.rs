@@ -24,8 +24,11 @@ impl Publisher {
         chain: Option<Chain>,
     ) -> Option<Chain> {
         let max_deltas = self.config.max_deltas;
-        // A delta has the number type of its base.
-        let has_types = |chain: &Chain| has_row_types(chain, &self.tables);
+        // A delta has the number type and the schema of its base.
+        let schema = self.frame.schema_hash();
+        let has_schema =
+            |chain: &Chain| chain.newest().is_some_and(|v| v.frame.schema_hash == schema);
+        let has_types = |chain: &Chain| has_row_types(chain, &self.tables) && has_schema(chain);
         let chain = chain.filter(|chain| !chain.is_too_long() && has_types(chain));
         let versions = chain.iter().flat_map(Chain::versions).map(Arc::as_ref);
         let Some(schedule) =

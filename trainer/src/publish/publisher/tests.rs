@@ -19,6 +19,7 @@ mod compaction;
 mod dense_types;
 mod repetition;
 mod row_types;
+mod tables;
 
 /// The number of users, whose rows change in turns.
 const USERS: u64 = 12;

@@ -1,0 +1,483 @@
+"""The publication of a model of PyTorch on tables of Zillion."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pathlib
+import random
+import tempfile
+import typing
+
+import torch
+
+from ._client import make_instances
+from ._data import Path, write_file
+from ._errors import JobError
+from ._job import Job
+from ._progress import Figures
+from ._read import read
+from ._tables import Tables
+from ._torch_graph import BATCH, Rows, Sym, Unsupported, row_of
+from ._torch_trace import Tracer
+
+Spec = typing.Any
+Settings = typing.Mapping[str, typing.Mapping[str, typing.Any]]
+KINDS = ("id", "ids", "numeric", "vector")
+
+
+class Offsets:
+    """The offsets of the lists of an input, for the parameter of a model that takes them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Inputs:
+    """What fills the parameters of a model: features, which the tables or the job describe."""
+
+    def __init__(
+        self, module: torch.nn.Module, tables: Tables, specs: typing.Any, features: Settings
+    ) -> None:
+        self.module, self.tables = module, tables
+        self.given = {name: dict(settings) for name, settings in features.items()}
+        self.specs = self._name(specs)
+        # The features that lookups read, in the order of the lookups.
+        self.bound: typing.Dict[typing.Tuple[str, str], typing.Tuple[str, Figures]] = {}
+        self._lists: typing.Set[str] = set()
+        for spec in self.specs.values():
+            if isinstance(spec, Offsets):
+                self._lists.add(spec.name)
+            elif hasattr(spec, "mode") and hasattr(spec, "field"):
+                self._lists.add(spec.field)
+        self.names = list(dict.fromkeys(n for s in self.specs.values() for n in names_of(s)))
+        unused = [name for name in self.given if name not in self.names]
+        if unused:
+            raise JobError(
+                f"`features.{unused[0]}`: no input of the model is this feature; name it in "
+                "`inputs`, or remove it"
+            )
+        for name in self.names:
+            if self.kind(name) not in KINDS:
+                raise JobError(
+                    f"`features.{name}.kind` is \"{self.kind(name)}\"; an exported model has the "
+                    f"kinds {', '.join(KINDS)}"
+                )
+
+    def _name(self, specs: typing.Any) -> typing.Dict[str, Spec]:
+        """Returns the specifications by the names of the parameters of `forward`."""
+        parameters = [
+            parameter.name
+            for parameter in inspect.signature(self.module.forward).parameters.values()
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        ]
+        if not isinstance(specs, typing.Mapping):
+            listed = list(specs)
+            if len(listed) > len(parameters):
+                raise JobError(
+                    f"`inputs` has {len(listed)} entries, but the model takes "
+                    f"{len(parameters)}: {', '.join(parameters)}"
+                )
+            specs = dict(zip(parameters, listed))
+        for name in specs:
+            if name not in parameters:
+                raise JobError(
+                    f"`inputs.{name}`: the model has no such parameter; it takes "
+                    f"{', '.join(parameters)}"
+                )
+        return dict(specs)
+
+    def kind(self, name: str) -> str:
+        """Returns the kind of a feature."""
+        if name in self.given:
+            return str(self.given[name].get("kind", "id"))
+        if name in self._lists:
+            return "ids"
+        return "id" if name in self.tables.fields else "numeric"
+
+    def column(self, name: str) -> str:
+        """Returns the column of the rows from which a feature is read."""
+        return str(self.given.get(name, {}).get("column", name))
+
+    def width(self, name: str) -> int:
+        """Returns the number of floats of a feature of numbers."""
+        return int(self.given[name].get("size", 1)) if self.kind(name) == "vector" else 1
+
+    def bind(self, name: str, table: str, mode: typing.Optional[str]) -> str:
+        """Returns the name of the job's feature that looks an input up in a table."""
+        if (name, table) in self.bound:
+            feature, settings = self.bound[name, table]
+            if settings.get("pooling") != mode:
+                raise JobError(
+                    f"the lists `{name}` are pooled in two ways from the table `{table}`; use one "
+                    "mode"
+                )
+            return feature
+        settings = dict(self.given.get(name, {"kind": self.kind(name)}))
+        if settings.get("type", "i64") != "i64":
+            raise JobError(
+                f"`features.{name}.type` is \"{settings['type']}\", but the tables have learned "
+                "from integers; leave it out"
+            )
+        if settings.get("table", table) != table:
+            raise JobError(
+                f"`features.{name}.table` is `{settings['table']}`, but the model looks the ids "
+                f"up in `{table}`; leave it out"
+            )
+        if mode is not None and settings.setdefault("pooling", mode) != mode:
+            raise JobError(
+                f"`features.{name}.pooling` is \"{settings['pooling']}\", but the bag has the "
+                f"mode \"{mode}\"; leave it out"
+            )
+        settings["table"] = table
+        taken = {feature for feature, _ in self.bound.values()}
+        feature = name
+        if feature in taken:
+            # The same ids are looked up in a second table.
+            feature = f"{name}_{table}"
+            while feature in taken or feature in self.names:
+                feature += "_"
+        settings.setdefault("column", name)
+        self.bound[name, table] = (feature, settings)
+        return feature
+
+    def features(self) -> typing.Dict[str, Figures]:
+        """Returns the features of the job: those with tables in the order of the tables, then
+        numbers. The order of tables follows from it."""
+        order = self.tables.tables
+        read = {table for _, table in self.bound}
+        if read != set(order):
+            raise JobError(
+                f"the model reads the tables {', '.join(sorted(read)) or 'none'}, but the tables "
+                f"are {', '.join(order)}; make `zl.Tables` with those that the model reads"
+            )
+        bound = sorted(self.bound.items(), key=lambda entry: order.index(entry[0][1]))
+        found = {feature: settings for _, (feature, settings) in bound}
+        for name in self.names:
+            if self.kind(name) in ("numeric", "vector"):
+                found[name] = dict(self.given.get(name, {"kind": "numeric"}))
+        return found
+
+
+def names_of(spec: Spec) -> typing.List[str]:
+    """Returns the features of an input."""
+    if isinstance(spec, str):
+        return [spec]
+    if isinstance(spec, Offsets):
+        return [spec.name]
+    if isinstance(spec, torch.nn.Module) and hasattr(spec, "fields"):
+        return list(spec.fields)
+    if isinstance(spec, torch.nn.Module) and hasattr(spec, "field"):
+        return [str(spec.field)]
+    if isinstance(spec, (list, tuple)) and spec and all(isinstance(name, str) for name in spec):
+        return list(spec)
+    raise JobError(
+        f"an input of the class {type(spec).__name__} is neither the name of a feature, a list of "
+        "names, `Offsets(name)`, nor a module of zillion.torch"
+    )
+
+
+class Columns:
+    """The values of rows, from which the parameters of a model are made."""
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        rows: typing.Sequence[typing.Mapping[str, typing.Any]],
+        numbers: typing.Mapping[str, typing.Any],
+    ) -> None:
+        self.inputs, self.rows, self.numbers = inputs, rows, numbers
+
+    def ids(self, name: str) -> torch.Tensor:
+        found = [self._get(row, name) for row in self.rows]
+        return torch.tensor(found, dtype=torch.int64)
+
+    def list(self, name: str) -> typing.Tuple[torch.Tensor, torch.Tensor]:
+        lists = [[int(one) for one in self._get(row, name)] for row in self.rows]
+        offsets = [0]
+        for entry in lists[:-1]:
+            offsets.append(offsets[-1] + len(entry))
+        flat = [one for entry in lists for one in entry]
+        return torch.tensor(flat, dtype=torch.int64), torch.tensor(offsets)
+
+    def _get(self, row: typing.Mapping[str, typing.Any], name: str) -> typing.Any:
+        found = row.get(self.inputs.column(name))
+        if found is None:
+            raise JobError(
+                f"a row of the sample has no value in the column `{self.inputs.column(name)}`; "
+                "give rows that have all inputs"
+            )
+        return found
+
+    def arguments(
+        self, tracer: typing.Optional[Tracer] = None
+    ) -> typing.Dict[str, torch.Tensor]:
+        """Returns the values of the parameters. With a tracer, it gets to know them."""
+        lists: typing.Dict[str, typing.Tuple[torch.Tensor, torch.Tensor]] = {}
+
+        def list_of(name: str) -> typing.Tuple[torch.Tensor, torch.Tensor]:
+            if name not in lists:
+                lists[name] = self.list(name)
+                if tracer is not None:
+                    tracer.add_list(name, *lists[name])
+            return lists[name]
+
+        def single(name: str) -> torch.Tensor:
+            kind = self.inputs.kind(name)
+            if kind == "ids":
+                return list_of(name)[0]
+            if kind == "id":
+                found = self.ids(name)
+                if tracer is not None:
+                    tracer.keep(found, tracer.graph.input(tracer.add_ids(name), found.shape))
+                return found
+            found = torch.tensor(self.numbers[name])
+            if tracer is not None:
+                node = tracer.graph.add(
+                    "numeric", [], self.inputs.width(name), name=name, features=[name]
+                )
+                tracer.keep(found, tracer.graph.input(node, found.shape))
+            return found
+
+        def several(names: typing.Sequence[str]) -> torch.Tensor:
+            kinds = {self.inputs.kind(name) for name in names}
+            if kinds == {"id"}:
+                return torch.stack([single(name) for name in names], 1)
+            if kinds <= {"numeric", "vector"}:
+                if tracer is None:
+                    parts = [single(name).reshape(len(self.rows), -1) for name in names]
+                    return torch.cat(parts, 1)
+                found = torch.cat(
+                    [torch.tensor(self.numbers[n]).reshape(len(self.rows), -1) for n in names], 1
+                )
+                node = tracer.graph.add(
+                    "numeric", [], found.shape[1], name="numbers", features=list(names)
+                )
+                return tracer.keep(found, tracer.graph.input(node, found.shape))
+            raise JobError(
+                f"the input [{', '.join(names)}] has ids and numbers, or lists; name ids and "
+                "numbers apart, and each list alone"
+            )
+
+        def make(spec: Spec) -> torch.Tensor:
+            if isinstance(spec, Offsets):
+                return list_of(spec.name)[1]
+            names = names_of(spec)
+            if isinstance(spec, torch.nn.Module):
+                if hasattr(spec, "mode"):
+                    return typing.cast(torch.Tensor, spec(*list_of(names[0])))
+                ids = several(names) if hasattr(spec, "fields") else single(names[0])
+                return typing.cast(torch.Tensor, spec(ids))
+            return single(spec) if isinstance(spec, str) else several(names)
+
+        return {parameter: make(spec) for parameter, spec in self.inputs.specs.items()}
+
+
+def made_up_rows(inputs: Inputs, count: int) -> typing.List[Figures]:
+    """Returns rows with small ids and numbers between 0 and 1."""
+    draw = random.Random(5)
+    rows = []
+    for _ in range(count):
+        row: Figures = {}
+        for name in inputs.names:
+            kind = inputs.kind(name)
+            if kind == "id":
+                value: typing.Any = draw.randrange(1000)
+            elif kind == "ids":
+                value = [draw.randrange(1000) for _ in range(2)]
+            elif kind == "vector":
+                value = [draw.random() for _ in range(inputs.width(name))]
+            else:
+                value = draw.random()
+            row[inputs.column(name)] = value
+        rows.append(row)
+    return rows
+
+
+class Evaluating:
+    """Puts modules into `eval` mode, and back afterwards."""
+
+    def __init__(self, modules: typing.Sequence[torch.nn.Module]) -> None:
+        self._states = [(part, part.training) for module in modules for part in module.modules()]
+
+    def __enter__(self) -> None:
+        for part, _ in self._states:
+            part.training = False
+
+    def __exit__(self, *error: typing.Any) -> None:
+        for part, training in self._states:
+            part.training = training
+
+
+def scores_of(
+    found: typing.Any, labels: typing.Sequence[str], rows: int
+) -> typing.Dict[str, torch.Tensor]:
+    """Returns what a model computed, a tensor of one float for each row, by label."""
+    if isinstance(found, typing.Mapping):
+        parts = {str(label): value for label, value in found.items()}
+    elif isinstance(found, (list, tuple)):
+        parts = dict(zip(labels, found)) if len(found) == len(labels) else {"": found}
+    elif isinstance(found, torch.Tensor) and found.numel() == rows:
+        parts = {labels[0]: found}
+    elif isinstance(found, torch.Tensor) and found.shape == (rows, len(labels)):
+        parts = {label: found[:, at] for at, label in enumerate(labels)}
+    else:
+        parts = {"": found}
+    for value in parts.values():
+        if not isinstance(value, torch.Tensor) or value.numel() != rows:
+            parts = {}
+    if sorted(parts) != sorted(labels):
+        raise JobError(
+            f"the model must return a score of each row for each label ({', '.join(labels)}): a "
+            "tensor [rows, labels], a tuple of tensors, or a dictionary; name the labels in "
+            "`labels`"
+        )
+    return {label: parts[label] for label in labels}
+
+
+def export(
+    module: torch.nn.Module,
+    tables: Tables,
+    registry: typing.Any,
+    model: str,
+    *,
+    inputs: typing.Any,
+    features: typing.Optional[Settings] = None,
+    labels: typing.Optional[Settings] = None,
+    sample: typing.Any = None,
+    promote: typing.Optional[str] = "stable",
+    base: bool = False,
+    tolerance: float = 1e-5,
+    scratch: typing.Optional[Path] = None,
+) -> Figures:
+    """Publishes tables and a dense model as a version that ``zillion serve`` loads.
+
+    ``module`` is run once on a few rows, in ``eval`` mode, and what it computes becomes the graph
+    of the version. An operation that a graph does not have is an error with its line. The model
+    returns log odds, or probabilities if its last operation is a sigmoid: ``[rows]``, ``[rows,
+    1]``, or one score for each of the ``labels``.
+
+    ``inputs`` tells what fills the parameters of ``forward``, by name or in order: the name of a
+    feature (``[rows]``), a list of names (``[rows, names]``), or a module of ``zillion.torch``,
+    whose result the parameter is. A field of the tables is a feature of ids, any other name a
+    number. For a parameter with offsets of lists, give ``Offsets(name)``.
+
+    ``features`` and ``labels`` are the sections of a job, for settings other than these.
+    ``sample`` has rows of the features. The scores of the first 64 in PyTorch must be those of the
+    version, or nothing is published: they may differ by ``tolerance``, times the score if that is
+    above 1. Servers check them again. Without ``sample``, rows are made up.
+
+    A version after the first one has the rows that changed, unless ``base`` asks for all.
+    ``promote`` is the pointer that moves to the version, or ``None``. ``scratch`` is a folder with
+    room for the rows. Returns the report, with the keys version, parent, rows, step.
+    """
+    found = Inputs(module, tables, inputs, features or {})
+    label_settings = {"label": {}} if labels is None else {n: dict(s) for n, s in labels.items()}
+    parts = [spec for spec in found.specs.values() if isinstance(spec, torch.nn.Module)]
+    with torch.no_grad(), Evaluating([module, *parts]):
+        section, weights, probabilities = trace(module, found, label_settings)
+        job = Job(
+            tables.sections(),
+            name=model,
+            features=found.features(),
+            labels=label_settings,
+            model=section,
+        )
+        rows = made_up_rows(found, 64) if sample is None else make_instances(sample)[:64]
+        if not rows:
+            raise JobError("`sample` has no rows; give at least one")
+        with tempfile.TemporaryDirectory(prefix="zillion-") as folder:
+            numbers = read_numbers(found, job, rows)
+            arguments = Columns(found, rows, numbers).arguments()
+            computed = scores_of(module(**arguments), list(label_settings), len(rows))
+            wish = {
+                "registry": os.fspath(getattr(registry, "url", registry)),
+                "model": model,
+                "promote": promote or "",
+                "base": base,
+                "sample": os.fspath(write_file(rows, pathlib.Path(folder), "sample")),
+                "sample_rows": len(rows),
+                "tolerance": tolerance,
+                "scratch": os.fspath(scratch or tables.scratch()),
+                "probabilities": probabilities,
+            }
+            return tables.publish(job, wish, {n: floats(v) for n, v in weights.items()}, {
+                label: floats(score) for label, score in computed.items()
+            })
+
+
+def trace(
+    module: torch.nn.Module, inputs: Inputs, labels: Settings
+) -> typing.Tuple[Figures, typing.Dict[str, torch.Tensor], typing.List[str]]:
+    """Returns the section ``[model]``, its parameters, and the labels with probabilities."""
+    tracer = Tracer(module, inputs.tables, inputs.bind)
+    rows = made_up_rows(inputs, BATCH)
+    numbers = {
+        name: [row[inputs.column(name)] for row in rows]
+        for name in inputs.names
+        if inputs.kind(name) in ("numeric", "vector")
+    }
+    with tracer.running():
+        arguments = Columns(inputs, rows, numbers).arguments(tracer)
+        scores = scores_of(module(**arguments), list(labels), BATCH)
+    graph = tracer.graph
+    outputs: typing.Dict[str, int] = {}
+    probabilities = []
+    for label, score in scores.items():
+        sym = tracer.find(score)
+        if sym is None:
+            raise JobError(
+                f"the score of `{label}` does not depend on the inputs; return what the model "
+                "computes from them"
+            )
+        node = output_of(graph, sym, label)
+        if labels[label].get("kind", "binary") == "binary" and graph.nodes[node].op == {
+            "op": "sigmoid"
+        }:
+            probabilities.append(label)
+            node = graph.nodes[node].inputs[0]
+        outputs[label] = node
+    if len(set(outputs.values())) != len(outputs):
+        raise JobError("two labels have the same score; export one of them")
+    roots = list(outputs.values())
+    return graph.section(outputs), graph.used_weights(roots), probabilities
+
+
+def output_of(graph: typing.Any, sym: Sym, label: str) -> int:
+    """Returns the node of a score, which has one column."""
+    codes = sym.codes.reshape(-1)
+    try:
+        places = Rows(row_of(codes))
+        ((column,),) = places.columns(codes)
+        in_order = torch.equal(places.places.reshape(-1), torch.arange(BATCH))
+    except Unsupported as error:
+        raise JobError(f"the score of `{label}`: {error}; return one score for each row") from None
+    if not in_order:
+        raise JobError(f"the scores of `{label}` are not in the order of the rows; keep the order")
+    return typing.cast(int, graph.gather((column,)))
+
+
+def read_numbers(
+    inputs: Inputs, job: Job, rows: typing.Sequence[Figures]
+) -> typing.Dict[str, typing.Any]:
+    """Returns the numbers of rows, transformed as a server transforms them."""
+    names = [name for name in inputs.names if inputs.kind(name) in ("numeric", "vector")]
+    for name in names:
+        if inputs.given.get(name, {}).get("transform") == "standardise":
+            raise JobError(
+                f"`features.{name}.transform`: an exported model has no statistics of training "
+                "data; standardise in the model, or use another transform"
+            )
+    if not names:
+        return {}
+    (batch,) = read(job, list(rows), split="valid", batch_size=len(rows))
+    return {name: batch.numeric[name] for name in names}
+
+
+def floats(tensor: torch.Tensor) -> bytes:
+    """Returns a tensor as little-endian floats of 32 bits."""
+    found = tensor.detach().to("cpu", torch.float32).contiguous().numpy()
+    return typing.cast(bytes, found.astype("<f4").tobytes())
+
+
+__all__ = ["Offsets", "export"]
