@@ -49,6 +49,20 @@ def list_files(data: typing.Any, folder: pathlib.Path, name: str) -> typing.List
     return [os.fspath(write_file(data, folder, name).absolute())]
 
 
+def link_data(data: typing.Any, folder: pathlib.Path, name: str) -> pathlib.Path:
+    """Returns a path ``NAME.ending`` in ``folder`` under which a command finds ``data``."""
+    files = list_files(data, folder, name)
+    if len(files) != 1 or "://" in files[0]:
+        raise JobError(f"`{name}` is not one local file; give one file, or data in memory")
+    source = pathlib.Path(files[0])
+    if not source.is_file():
+        raise JobError(f"`{name}`: there is no file {source}; correct the path")
+    endings = "".join(source.suffixes[-2:] if source.suffix in (".gz", ".zst") else [source.suffix])
+    path = folder / f"{name}{endings}"
+    path.symlink_to(source)
+    return path
+
+
 def write_file(data: typing.Any, folder: pathlib.Path, name: str) -> pathlib.Path:
     """Writes data from memory to a file in ``folder``, and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)

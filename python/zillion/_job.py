@@ -11,8 +11,8 @@ import pathlib
 import tempfile
 import typing
 
-from . import _zillion
-from ._data import Path, list_files
+from . import _cli, _zillion
+from ._data import Path, link_data, list_files
 from ._errors import Interrupted, JobError, Refused
 from ._model import Model, add_origin, trace_model
 from ._progress import Callback, Figures, Progress
@@ -30,6 +30,9 @@ class Job:
     right one. The order of the features is kept: it is the order of the model's columns. ``model``
     may be a ``zillion.Model``, which is traced at once.
     """
+
+    drafted: typing.Optional[str] = None
+    """The commented file of a job that ``draft`` has made; ``None`` for other jobs."""
 
     def __init__(
         self,
@@ -57,6 +60,38 @@ class Job:
         text = os.fspath(source)
         is_text = isinstance(source, str) and ("\n" in text or "=" in text)
         return cls(json.loads(_zillion.parse(text) if is_text else _zillion.load(text)))
+
+    @classmethod
+    def draft(
+        cls,
+        data: typing.Any,
+        *,
+        valid: typing.Any = None,
+        label: typing.Optional[str] = None,
+        model: typing.Optional[str] = None,
+    ) -> Job:
+        """Returns the job that ``zillion init`` drafts for ``data``.
+
+        ``data`` is what ``train`` takes, or the path of a local file. ``label`` is the column to
+        predict, ``model`` the kind of the model; both are chosen by the data without them. With
+        ``valid``, validation rows, the job trains until they get no better. ``drafted`` of the job
+        is its file with the reason of each guess beside it, which is worth reading.
+        """
+        with tempfile.TemporaryDirectory(prefix="zillion-") as folder:
+            path = link_data(data, pathlib.Path(folder), "train")
+            if valid is not None:
+                link_data(valid, pathlib.Path(folder), "valid")
+            options = [] if label is None else ["--label", label]
+            options += [] if model is None else ["--model", model]
+            text = _cli.run(["init", os.fspath(path), "--no-split", "--out", "-", *options])
+        sections = json.loads(_zillion.parse(text))
+        for key in ("root", *SPLITS):
+            sections["data"].pop(key, None)
+        if not sections["data"]:
+            del sections["data"]
+        job = cls(sections)
+        job.drafted = text
+        return job
 
     def to_toml(self, defaults: bool = False) -> str:
         """Returns the text of the job file. With ``defaults``, every default is written out."""

@@ -78,3 +78,18 @@ def test_check_finds_the_cost_and_the_problems(job, rows):
     bad = job.check([{**row, "click": 0} for row in rows[:50]])
     assert not bad.ok
     assert any("label" in finding["about"] for finding in bad.findings), str(bad)
+
+
+def test_a_job_is_drafted_for_data_in_memory(rows, tmp_path):
+    job = zl.Job.draft(rows[:1600], valid=rows[1600:], label="click")
+    sections = job.to_dict()
+    assert set(sections["features"]) == {"user", "item", "tags", "price"}
+    assert "data" not in sections or "train" not in sections["data"]
+    assert sections["train"]["epochs"] > 5 and "different whole numbers" in job.drafted
+    run = job.train(rows[:1600], valid=rows[1600:], out=tmp_path / "run", progress=False)
+    assert max(run.metrics["valid_auc"]) > 0.7
+    assert zl.Job.draft(rows, label="click", model="lr")["model"]["kind"] == "lr"
+    with pytest.raises(zl.JobError, match="no file .*none.csv"):
+        zl.Job.draft(tmp_path / "none.csv")
+    with pytest.raises(zl.Error, match="clik"):
+        zl.Job.draft(rows, label="clik")
