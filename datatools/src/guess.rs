@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use zillion_feature::{Classes, DateOrder, RawType, TimeUnit};
 use zillion_reader::{Byte, DataConfig, Decimal};
 
-use self::column::{guess_column, multi_hot};
+use self::column::{follows, guess_column, multi_hot};
 use self::label::choose_label;
 use self::time::{choose_event_time, guess_time, time_of};
 use crate::profile::{ColumnProfile, Profile, SVM_QUERY};
@@ -192,6 +192,7 @@ pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Gue
     let group = profile.columns.iter().find(|c| c.data_type == SVM_QUERY && c.missing == 0);
     let group = group.map(|c| c.name.clone());
     let labels = chosen.as_ref().ok().and_then(|label| label.values(profile));
+    let amounts = chosen.as_ref().ok().and_then(|label| label.numbers(profile));
     let mut columns = Vec::new();
     for column in &profile.columns {
         let is = |name: Option<&String>| name.is_some_and(|name| *name == column.name);
@@ -201,7 +202,10 @@ pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Gue
         }
         let guessed = match time_of(column) {
             Some(time) => guess_time(column, time),
-            None => guess_column(column, &config, labels.as_deref()),
+            None => match amounts.as_deref().and_then(|amounts| follows(column, amounts)) {
+                Some(why) => Guessed::Left(why),
+                None => guess_column(column, &config, labels.as_deref(), amounts.is_none()),
+            },
         };
         columns.push((column.name.clone(), guessed));
     }

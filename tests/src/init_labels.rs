@@ -20,22 +20,25 @@ fn run(place: &Workplace, arguments: &[&str]) -> (String, String) {
     (stdout(&result), stderr(&result))
 }
 
-/// Drafts a job from a file of 4,000 rows with the columns `shop`, `item` and `label`. `value`
+/// Drafts a job from a file of 4,000 rows with the columns `shop`, `item`, `cents` and `label`. `value`
 /// returns the label of a row of a shop. Trains the job for some epochs. Returns the job, what
 /// `init` said with the text of the job, and the share of the variance of the label that the model
 /// does not explain.
 fn amounts(label: &str, value: impl Fn(u64, u64) -> f64) -> (toml::Table, String, f64) {
     let place = Workplace::new();
-    let mut text = format!("shop,item,{label}\n");
+    let mut text = format!("shop,item,cents,{label}\n");
     let mut values = Vec::new();
     for i in 0..4000 {
         let shop = draw(i, 1, 20);
         let value = value(i, shop);
         values.push(value);
-        writeln!(text, "s{shop},{},{value}", draw(i, 2, 30)).unwrap();
+        writeln!(text, "s{shop},{},{},{value}", draw(i, 2, 30), 100.0 * value).unwrap();
     }
     place.write("log.csv", &text);
     let (_, said) = run(&place, &["init", "log.csv", "--label", label, "--out", "draft.toml"]);
+    // The label in another unit is no feature, but a shop that tells much of it is one.
+    assert!(said.contains("left out `cents`: it is the label in another unit"), "{said}");
+    assert!(!said.contains("left out `shop`"), "{said}");
     let job = std::fs::read_to_string(place.path("draft.toml")).expect("the job");
     let (report, _) = run(&place, &["train", "draft.toml", "--set", "train.epochs=12", "--json"]);
     let report: serde_json::Value = serde_json::from_str(report.trim()).expect("JSON");
@@ -85,7 +88,8 @@ fn other_numbers_are_learned_as_they_are() {
 
 #[test]
 fn dates_of_either_order_are_the_event_time() {
-    let dates: [(&str, fn(u64) -> String, &str); 3] = [
+    type DateOf = fn(u64) -> String;
+    let dates: [(&str, DateOf, &str); 3] = [
         ("day_first", |day| format!("{:02}.{:02}.2024", 1 + day % 28, 1 + day / 28), "above 12"),
         ("month_first", |day| format!("{:02}/{:02}/2024", 1 + day / 28, 1 + day % 28), "above 12"),
         // Only the order of the rows tells the day from the month.

@@ -57,6 +57,12 @@ const MOST_PLAIN: f64 = 20.0;
 const MOST_POSITIVE: f64 = 0.6;
 
 impl GuessedLabel {
+    /// Returns the numbers of the rows that the profile kept, if the label holds amounts.
+    pub(super) fn numbers(&self, profile: &Profile) -> Option<Vec<f64>> {
+        self.amount.as_ref()?;
+        Some(profile.column(&self.name)?.kept.iter().map(|kept| kept.number).collect())
+    }
+
     /// Returns the labels of the rows that the profile kept, or `None` if one of them is missing or
     /// the label has classes.
     pub(super) fn values(&self, profile: &Profile) -> Option<Vec<bool>> {
@@ -192,30 +198,38 @@ fn find_amount(column: &ColumnProfile) -> Option<Amount> {
     if distinct <= MOST_GRADES && !(is_named && may_count && distinct > 2) {
         return None;
     }
-    // A few rows with the same number are no reason to refuse a learned scale.
+    // Half of the rows may have the same number, such as zero.
     let (low, high) = (numbers.p25, numbers.p75);
     let spread = if high > low { high - low } else { numbers.p99 - numbers.min };
-    let range = format!("{} to {}, half of them {low} to {high}", numbers.min, numbers.max);
+    let [least, most, from, to] = [numbers.min, numbers.max, low, high].map(short);
+    let range = format!("{least} to {most}, half of them {from} to {to}");
+    let median = short(numbers.p50);
     if from_zero && numbers.p99 > numbers.min && (may_count || numbers.max > MOST_PLAIN) {
         let what = if may_count { "whole numbers" } else { "amounts" };
         let reason = format!(
             "are these {what} ({range}) counts or amounts, of which the mean is wanted? Its logarithm \
              is learned; `number` learns the number itself"
         );
-        return Some(Amount { is_count: true, huber_delta: None, median: numbers.p50, reason });
+        return Some(Amount { is_count: true, huber_delta: None, median, reason });
     }
     // Squared errors of rare far values would decide everything.
     let far = (numbers.max - high).max(low - numbers.min);
-    let huber_delta = (far > 10.0 * spread).then_some(1.5 * spread).filter(|delta| *delta > 0.0);
+    let huber_delta =
+        (far > 10.0 * spread).then_some(short(1.5 * spread)).filter(|delta| *delta > 0.0);
     let scale = numbers.max.abs().max(numbers.min.abs());
     let remedy = match scale > 10.0 * MOST_PLAIN {
         true => {
-            "; large numbers are learned slowly, so divide the column by a number near half its spread"
+            " Large numbers are learned slowly: divide the column by a number near half its spread"
         }
         false => "",
     };
     let reason = format!("is the number itself wanted ({range})?{remedy}");
-    Some(Amount { is_count: false, huber_delta, median: numbers.p50, reason })
+    Some(Amount { is_count: false, huber_delta, median, reason })
+}
+
+/// Returns a number of four digits that is near another one.
+fn short(number: f64) -> f64 {
+    format!("{number:.3e}").parse().unwrap_or(number)
 }
 
 /// Returns the two texts of a column, if it has exactly two in all rows. The positive one is known
