@@ -77,8 +77,8 @@ fn other_numbers_are_learned_as_they_are() {
     assert!(unexplained < 0.5, "{unexplained}: {said}");
     // A few numbers are far from all others, so squared errors are not drafted.
     let (job, said, _) = amounts("change", |i, shop| match i % 500 {
-        0 => 5_000.0,
-        _ => shop as f64 - 10.0 + draw(i, 3, 100) as f64 / 100.0,
+        0 => 500_000.0,
+        _ => 50.0 * (shop as f64 - 10.0) + draw(i, 3, 100) as f64,
     });
     assert_eq!(job["labels"]["change"]["kind"].as_str(), Some("number"), "{said}");
     assert_eq!(job["train"]["loss"]["*"]["kind"].as_str(), Some("huber"), "{said}");

@@ -216,8 +216,7 @@ fn find_amount(column: &ColumnProfile) -> Option<Amount> {
     let far = (numbers.max - high).max(low - numbers.min);
     let huber_delta =
         (far > 10.0 * spread).then_some(short(1.5 * spread)).filter(|delta| *delta > 0.0);
-    let scale = numbers.max.abs().max(numbers.min.abs());
-    let remedy = match scale > 10.0 * MOST_PLAIN {
+    let remedy = match low.abs().max(high.abs()) > MOST_PLAIN {
         true => {
             " Large numbers are learned slowly: divide the column by a number near half its spread"
         }
