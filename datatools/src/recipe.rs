@@ -149,8 +149,8 @@ impl Recipe {
     pub const BLIND: &str = "few, because no validation would end the training";
 
     /// Returns the settings for a kind of model and a number of training rows. For files that are
-    /// longer than what was examined, `rows` may be the number of examined rows. `pairs` says whether
-    /// the data consists of [pairs of ids](Recipe::is_of_pairs).
+    /// longer than what was examined, `rows` may be the number of examined rows. `pairs` says
+    /// whether the data consists of [pairs of ids](Recipe::is_of_pairs).
     pub fn new(model: DraftedModel, rows: u64, pairs: bool) -> Self {
         let is_large = rows >= LARGE;
         let hidden = if is_large { vec![128, 64] } else { vec![64, 32] };

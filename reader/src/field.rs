@@ -66,8 +66,8 @@ pub(crate) enum Role {
     /// A group id. Any value that can be compared for equality is allowed.
     Group,
     /// An event time: an integer, a date or a timestamp, which keeps its unit. If the job names a
-    /// unit, a number that is not plausible in this unit is refused. `order` is that of day and month
-    /// in dates that need one.
+    /// unit, a number that is not plausible in this unit is refused. `order` is that of day and
+    /// month in dates that need one.
     EventTime { unit: Option<TimeUnit>, order: Option<DateOrder> },
 }
 

@@ -1,5 +1,5 @@
-//! Tests of the jobs that `zillion init` drafts for labels of amounts and for dates in texts, and of
-//! what it says about them.
+//! Tests of the jobs that `zillion init` drafts for labels of amounts and for dates in texts, and
+//! of what it says about them.
 
 use std::fmt::Write as _;
 
@@ -20,8 +20,8 @@ fn run(place: &Workplace, arguments: &[&str]) -> (String, String) {
     (stdout(&result), stderr(&result))
 }
 
-/// Drafts a job from a file of 4,000 rows with the columns `shop`, `item`, `cents` and `label`. `value`
-/// returns the label of a row of a shop. Trains the job for some epochs. Returns the job, what
+/// Drafts a job from a file of 4,000 rows with the columns `shop`, `item`, `cents` and `label`.
+/// `value` returns the label of a row of a shop. Trains the job for some epochs. Returns the job, what
 /// `init` said with the text of the job, and the share of the variance of the label that the model
 /// does not explain.
 fn amounts(label: &str, value: impl Fn(u64, u64) -> f64) -> (toml::Table, String, f64) {
