@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use zillion_feature::{Classes, DateOrder, RawType, TimeUnit};
 use zillion_reader::{Byte, DataConfig, Decimal};
 
-use self::column::{guess_column, multi_hot};
+use self::column::{follows, guess_column, multi_hot};
 use self::label::choose_label;
 use self::time::{choose_event_time, guess_time, time_of};
 use crate::profile::{ColumnProfile, Profile, SVM_QUERY};
@@ -46,13 +46,30 @@ pub struct GuessedLabel {
     /// The name of the column.
     pub name: String,
     /// The bound from which a value of the column is a label of 1, with the reason for it. `None`
-    /// if the column holds 0 and 1.
+    /// if the column holds 0 and 1, or if the label is an amount.
     pub at_least: Option<(f64, String)>,
     /// The two texts of the column, or `None` if the column holds numbers.
     pub texts: Option<TextLabel>,
+    /// The kind of the numbers of the column if they are predicted as numbers.
+    pub amount: Option<Amount>,
     /// The values of the column if it has a few. They are the classes of the label, or with a bound
     /// the other choice.
     pub classes: Option<Classes>,
+}
+
+/// The guess of a label that holds amounts, which are predicted as numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Amount {
+    /// Whether the logarithm of the mean is predicted, which suits counts and amounts from 0 on.
+    /// Otherwise the number itself is predicted.
+    pub is_count: bool,
+    /// The distance from which an error counts linearly, or `None` if squared errors suit the
+    /// numbers.
+    pub huber_delta: Option<f64>,
+    /// The median of the numbers.
+    pub median: f64,
+    /// The reason for the guess.
+    pub reason: String,
 }
 
 /// The guess of a label that holds two texts.
@@ -76,6 +93,8 @@ pub struct EventTime {
     pub unit: Option<TimeUnit>,
     /// The unit of the numbers in the column, or `None` if the column holds dates or timestamps.
     pub own_unit: Option<TimeUnit>,
+    /// The order of day and month in texts with dates that need one, with the reason for it.
+    pub date_order: Option<(DateOrder, String)>,
 }
 
 /// The guess for one column, with its reason.
@@ -133,6 +152,22 @@ pub enum Guessed {
     Left(String),
 }
 
+impl Guess {
+    /// Takes over how a guess from more rows of the same data reads times. In a part of the rows,
+    /// the order of day and month may be unknown.
+    pub fn keep_times(&mut self, whole: &Guess) {
+        self.event_time.clone_from(&whole.event_time);
+        let is_event = |name: &str| whole.event_time.as_ref().is_some_and(|time| time.name == name);
+        self.columns.retain(|(name, _)| !is_event(name));
+        for (name, guessed) in &mut self.columns {
+            let known = whole.columns.iter().find(|(of_whole, _)| of_whole == name);
+            if let Some((_, time @ Guessed::Time { .. })) = known {
+                guessed.clone_from(time);
+            }
+        }
+    }
+}
+
 /// Returns the texts that may mean a missing value. A profile for [`guess`] must count these texts.
 pub fn null_markers() -> Vec<String> {
     let markers = UNAMBIGUOUS.split(' ').chain(AMBIGUOUS.split(' '));
@@ -157,6 +192,7 @@ pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Gue
     let group = profile.columns.iter().find(|c| c.data_type == SVM_QUERY && c.missing == 0);
     let group = group.map(|c| c.name.clone());
     let labels = chosen.as_ref().ok().and_then(|label| label.values(profile));
+    let amounts = chosen.as_ref().ok().and_then(|label| label.numbers(profile));
     let mut columns = Vec::new();
     for column in &profile.columns {
         let is = |name: Option<&String>| name.is_some_and(|name| *name == column.name);
@@ -166,7 +202,10 @@ pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Gue
         }
         let guessed = match time_of(column) {
             Some(time) => guess_time(column, time),
-            None => guess_column(column, &config, labels.as_deref()),
+            None => match amounts.as_deref().and_then(|amounts| follows(column, amounts)) {
+                Some(why) => Guessed::Left(why),
+                None => guess_column(column, &config, labels.as_deref(), amounts.is_none()),
+            },
         };
         columns.push((column.name.clone(), guessed));
     }

@@ -27,7 +27,7 @@ pub use convert::{ConvertOutput, ConvertSpec, ConvertTo, Converted, convert};
 pub use counters::{Counted, CounterSpec, Span, add_counters};
 pub use explode::{ExplodeSpec, Exploded, explode};
 pub use filter::{FilterSpec, Filtered, filter};
-pub use guess::{EventTime, Guess, Guessed, GuessedLabel, TextLabel, guess, null_markers};
+pub use guess::{Amount, EventTime, Guess, Guessed, GuessedLabel, TextLabel, guess, null_markers};
 pub use history::{HistoryFile, HistorySpec, add_histories};
 pub use keyed::{COUNT, ID, IS_MISSING_OF, KEY, KeyedIds, KeyedRow, KeyedRows};
 pub use next_item::{NextItemFiles, NextItemSpec, next_items};

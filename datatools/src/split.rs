@@ -16,8 +16,8 @@ use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
 use zillion_device::Files;
-use zillion_feature::FeatureKey;
 use zillion_feature::random::{combine, mix64};
+use zillion_feature::{DateOrder, FeatureKey};
 use zillion_reader::{ArraySource, ParquetFile, ReaderError, Result, Stores};
 
 use crate::history::column::{Moments, read_owners};
@@ -46,6 +46,9 @@ pub enum SplitBy {
 pub struct SplitSpec {
     /// The rule that assigns rows to parts.
     pub by: SplitBy,
+    /// The order of day and month in texts with dates, or `None` if a date that needs one is an
+    /// error.
+    pub date_order: Option<DateOrder>,
     /// The seed of the draws.
     pub seed: u64,
     /// The name of each part and its fraction of the rows. The sum of the fractions is 1.
@@ -222,6 +225,7 @@ impl Sources {
 /// A rule with the cuts between the parts.
 struct Rule<'a> {
     by: &'a SplitBy,
+    date_order: Option<DateOrder>,
     seed: u64,
     cuts: Vec<f64>,
     /// The first time in each part except the first part, if rows are split by time; otherwise
@@ -233,10 +237,10 @@ impl<'a> Rule<'a> {
     fn new(spec: &'a SplitSpec, sources: &Sources, seen: &mut dyn FnMut(u64)) -> Result<Self> {
         let cuts = spec.cuts();
         let moments = match &spec.by {
-            SplitBy::Time(column) => moments_at(&cuts, column, sources, seen)?,
+            SplitBy::Time(column) => moments_at(&cuts, spec, column, sources, seen)?,
             _ => Vec::new(),
         };
-        Ok(Self { by: &spec.by, seed: spec.seed, cuts, moments })
+        Ok(Self { by: &spec.by, date_order: spec.date_order, seed: spec.seed, cuts, moments })
     }
 
     /// Returns the part of each row of a batch. `first` is the number of the first row of the
@@ -255,7 +259,8 @@ impl<'a> Rule<'a> {
                 groups.map(part).collect()
             }
             SplitBy::Time(column) => {
-                let moments = Moments::new(column).read(batch, path)?.into_iter();
+                let moments =
+                    Moments::in_order(column, self.date_order).read(batch, path)?.into_iter();
                 let part = |moment: Option<i64>| match moment {
                     Some(moment) => Ok(self.moments.partition_point(|&cut| cut <= moment)),
                     None => Err(without_time(column, path)),
@@ -335,12 +340,13 @@ fn write_part(
 /// of 2^64 needs four.
 fn moments_at(
     cuts: &[f64],
+    spec: &SplitSpec,
     column: &str,
     sources: &Sources,
     seen: &mut dyn FnMut(u64),
 ) -> Result<Vec<i64>> {
     let (mut rows, mut low, mut high) = (0u64, i64::MAX, i64::MIN);
-    let mut moments = Moments::new(column);
+    let mut moments = Moments::in_order(column, spec.date_order);
     sources.each_batch(seen, |batch, path| {
         for moment in moments.read(batch, path)? {
             let moment = moment.ok_or_else(|| without_time(column, path))?;
@@ -356,7 +362,7 @@ fn moments_at(
         cuts.iter().map(|&cut| Range { low, high, rank: rank(cut) }).collect();
     while ranges.iter().any(|range| range.low < range.high) {
         let mut counts = vec![vec![0u64; BINS as usize]; ranges.len()];
-        let mut moments = Moments::new(column);
+        let mut moments = Moments::in_order(column, spec.date_order);
         sources.each_batch(seen, |batch, path| {
             for moment in moments.read(batch, path)?.into_iter().flatten() {
                 for (range, counts) in ranges.iter().zip(&mut counts) {
@@ -459,7 +465,12 @@ mod tests {
 
     fn spec(by: SplitBy) -> SplitSpec {
         let parts = [("train", 0.8), ("valid", 0.1), ("test", 0.1)];
-        SplitSpec { by, seed: 1, parts: parts.map(|(name, f)| (name.to_owned(), f)).into() }
+        SplitSpec {
+            by,
+            date_order: None,
+            seed: 1,
+            parts: parts.map(|(name, f)| (name.to_owned(), f)).into(),
+        }
     }
 
     /// Splits the test file, and returns the values of a column in each part.
@@ -530,6 +541,7 @@ mod tests {
     #[test]
     fn wrong_splits_are_refused() {
         let parts = |parts: &[(&str, f64)]| SplitSpec {
+            date_order: None,
             parts: parts.iter().map(|&(name, f)| (name.to_owned(), f)).collect(),
             ..spec(SplitBy::Row)
         };

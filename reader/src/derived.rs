@@ -2,7 +2,7 @@
 //! of the day, event times in a unit, and vectors.
 
 use zillion_feature::raw_value::{id_from_float, parse_i64};
-use zillion_feature::{Moment, RawValue, TimePart, TimeRule, TimeUnit, Zone};
+use zillion_feature::{DateOrder, Moment, RawValue, TimePart, TimeRule, TimeUnit, Zone};
 
 use crate::block::{Column, Lists};
 use crate::field::Role;
@@ -47,9 +47,10 @@ pub(crate) fn raw_time(moment: Option<Moment>) -> RawValue<'static> {
 }
 
 /// Returns the rule by which event times of this unit are read from values that are not whole
-/// numbers. A time without a zone is in UTC.
-pub(crate) fn event_rule(unit: TimeUnit) -> TimeRule {
-    TimeRule { derive: TimePart::Days, unit: Some(unit), zone: Zone::default(), order: None }
+/// numbers. A time without a zone is in UTC. `order` is that of day and month in dates that need
+/// one.
+pub(crate) fn event_rule(unit: TimeUnit, order: Option<DateOrder>) -> TimeRule {
+    TimeRule { derive: TimePart::Days, unit: Some(unit), zone: Zone::default(), order }
 }
 
 /// Returns an event time as a number of its unit.
@@ -58,13 +59,17 @@ pub(crate) fn event_time(moment: Moment, unit: TimeUnit) -> Outcome<i64> {
 }
 
 /// Returns the event time in a cell: a whole number, or if there is a unit also a date or a number
-/// with a fraction.
-pub(crate) fn time_from_cell(cell: &[u8], unit: Option<TimeUnit>) -> Outcome<i64> {
+/// with a fraction. `order` is that of day and month in dates that need one.
+pub(crate) fn time_from_cell(
+    cell: &[u8],
+    unit: Option<TimeUnit>,
+    order: Option<DateOrder>,
+) -> Outcome<i64> {
     let cell = cell.trim_ascii();
     match (parse_i64(cell), unit) {
         (Ok(time), _) => Ok(time),
         (Err(_), Some(unit)) => {
-            let moment = event_rule(unit).read_text(cell).map_err(value::refuse_time)?;
+            let moment = event_rule(unit, order).read_text(cell).map_err(value::refuse_time)?;
             event_time(moment, unit)
         }
         (Err(_), None) => Err(Refusal::NotTime),

@@ -131,7 +131,8 @@ fn explain_time(refusal: Refusal, field: &Field) -> String {
         ),
         Refusal::Raw(ValueError::AmbiguousDate) => match field.role {
             Role::EventTime { .. } => String::from(
-                "does not tell the day from the month; write event times like 2024-05-01T10:00:00Z",
+                "does not tell the day from the month; set `columns.event_date_order` to \
+                 \"day_first\" or \"month_first\"",
             ),
             _ => format!(
                 "does not tell the day from the month; give {used_by} `date_order = \"day_first\"` or \

@@ -2,8 +2,8 @@
 //! value.
 
 use zillion_feature::{
-    Bucketizer, FeatureKey, FeatureKind, FeatureSpec, NumericMap, RawType, Schema, Statistics,
-    TimeRule, TimeUnit,
+    Bucketizer, DateOrder, FeatureKey, FeatureKind, FeatureSpec, NumericMap, RawType, Schema,
+    Statistics, TimeRule, TimeUnit,
 };
 
 use crate::error::Result;
@@ -66,8 +66,9 @@ pub(crate) enum Role {
     /// A group id. Any value that can be compared for equality is allowed.
     Group,
     /// An event time: an integer, a date or a timestamp, which keeps its unit. If the job names a
-    /// unit, a number that is not plausible in this unit is refused.
-    EventTime { unit: Option<TimeUnit> },
+    /// unit, a number that is not plausible in this unit is refused. `order` is that of day and
+    /// month in dates that need one.
+    EventTime { unit: Option<TimeUnit>, order: Option<DateOrder> },
 }
 
 impl Role {
@@ -232,7 +233,7 @@ fn of_rows(schema: &Schema) -> Vec<Field> {
         (
             "event_time",
             &schema.event_time,
-            Role::EventTime { unit: schema.event_time_unit },
+            Role::EventTime { unit: schema.event_time_unit, order: schema.event_date_order },
             Slot::EventTime,
         ),
     ];

@@ -34,6 +34,7 @@ mod grpc;
 mod harness;
 mod histories;
 mod init;
+mod init_labels;
 mod init_traps;
 mod inline;
 mod inspect;

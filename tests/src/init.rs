@@ -117,8 +117,8 @@ fn semicolons_and_decimal_commas_are_drafted() {
     // The message names the column that cannot be read, and the remedy.
     assert!(said.contains("`Umsatz`") && said.contains("separators of thousands"), "{said}");
     // The days of the month are above 12 in some rows, so the order of the dates is known.
-    assert_eq!(job["features"]["Datum"]["derive"].as_str(), Some("days"));
-    assert_eq!(job["features"]["Datum"]["date_order"].as_str(), Some("day_first"));
+    assert_eq!(job["columns"]["event_time"].as_str(), Some("Datum"));
+    assert_eq!(job["columns"]["event_date_order"].as_str(), Some("day_first"));
 }
 
 #[test]

@@ -297,13 +297,13 @@ fn a_label_of_a_few_texts_becomes_classes() {
 }
 
 #[test]
-fn grades_signs_and_counts_become_labels_by_a_bound() {
+fn grades_and_signs_become_labels_by_a_bound() {
     type Row = fn(u64, u8) -> String;
     let cases: [(&str, f64, Row); 4] = [
         ("sign", 1.0, |_, label| (i64::from(label) * 2 - 1).to_string()),
         ("class", 2.0, |_, label| (label + 1).to_string()),
         ("stars", 4.0, |i, label| (1 + draw(i, 2, 3) + 2 * u64::from(label)).to_string()),
-        ("count", 1.0, |i, label| (u64::from(label) * draw(i, 2, 5)).to_string()),
+        ("depth", 1.0, |i, label| (u64::from(label) * draw(i, 2, 5)).to_string()),
     ];
     for (name, bound, row) in cases {
         let (job, said) = draft(name, &["--label", name], row);
@@ -313,7 +313,7 @@ fn grades_signs_and_counts_become_labels_by_a_bound() {
         // The other choice stands beside it.
         assert_eq!(
             said.contains("# kind = \"class\""),
-            ["stars", "count"].contains(&name),
+            ["stars", "depth"].contains(&name),
             "{said}"
         );
         let is_copy = ["sign", "class"].contains(&name);

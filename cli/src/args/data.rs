@@ -4,6 +4,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
+use zillion_feature::DateOrder;
 use zillion_reader::ColumnType;
 
 use super::{CountersArgs, ExplodeArgs, FilterArgs};
@@ -108,6 +109,9 @@ pub(crate) struct SplitArgs {
     /// Split by this column: the rows with the smallest values go to the first part
     #[arg(long, value_name = "COLUMN", conflicts_with = "by_group")]
     pub(crate) by_time: Option<String>,
+    /// Order of day and month in dates such as 01.02.2024: day_first or month_first
+    #[arg(long, value_name = "ORDER", requires = "by_time", value_parser = parse_date_order)]
+    pub(crate) date_order: Option<DateOrder>,
     /// Keep all rows with the same value in this column, such as the user's id, in one part
     #[arg(long, value_name = "COLUMN")]
     pub(crate) by_group: Option<String>,
@@ -137,6 +141,15 @@ fn parse_part(text: &str) -> Result<(String, f64), String> {
         .parse()
         .map_err(|_| format!("`{fraction}` is not a number; write a fraction such as 0.9"))?;
     Ok((name.to_owned(), fraction))
+}
+
+/// Parses the order of day and month in dates.
+fn parse_date_order(text: &str) -> Result<DateOrder, String> {
+    match text {
+        "day_first" => Ok(DateOrder::DayFirst),
+        "month_first" => Ok(DateOrder::MonthFirst),
+        _ => Err("write day_first or month_first".to_owned()),
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -2,6 +2,7 @@
 //! each guess gives its reason.
 
 mod feature;
+mod label;
 mod model;
 
 use std::collections::BTreeSet;
@@ -37,7 +38,8 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
             args.out.display()
         ));
     }
-    let (drafted, mut text, mut job) = draft(&args.data, args.label.as_deref(), args.model)?;
+    let (mut drafted, mut text, mut job) =
+        draft(&args.data, args.label.as_deref(), args.model, None)?;
     drafted.refuse_other_headers()?;
     // The job file that is written must run. The data is therefore opened here in the same way as
     // `train` opens it.
@@ -46,12 +48,15 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
         true => Some(split_data(args, &drafted)?),
         false => None,
     };
+    let notes = std::mem::take(&mut drafted.preview.sniffed.notes);
+    let examined = drafted.rows();
     if let Some((folder, _)) = &split {
         let train = folder.join("train.parquet");
-        (_, text, job) = draft(&train, Some(&drafted.label.name), args.model)?;
+        (drafted, text, job) =
+            draft(&train, Some(&drafted.label.name), args.model, Some(&drafted))?;
         Dataset::open(&job.data, &job.data.files(&job.data.train)?, &job.schema)?;
     }
-    drafted.print_notes();
+    drafted.print_notes(&examined, &notes);
     if to_stdout {
         // The line end of the text is removed, because `print_line` adds one.
         print_line(text.trim_end());
@@ -82,7 +87,13 @@ fn split_data(args: &InitArgs, draft: &Draft) -> Result<(PathBuf, Vec<SplitFile>
             (None, None) => SplitBy::Row,
         };
         let parts = [("train", 0.8), ("valid", 0.1), ("test", 0.1)];
-        SplitSpec { by, seed: 1, parts: parts.map(|(name, f)| (name.to_owned(), f)).into() }
+        let date_order = guess.event_time.as_ref().and_then(|time| time.date_order.as_ref());
+        SplitSpec {
+            by,
+            date_order: date_order.map(|(order, _)| *order),
+            seed: 1,
+            parts: parts.map(|(name, f)| (name.to_owned(), f)).into(),
+        }
     };
     let target = Target { out: &folder, replace: false, max_bad_rows: 0 };
     let sources = [args.data.clone()];
@@ -93,19 +104,26 @@ fn split_data(args: &InitArgs, draft: &Draft) -> Result<(PathBuf, Vec<SplitFile>
 
 /// Returns the job that `init` would write for a file.
 pub(crate) fn draft_job(data: &Path) -> Result<Job> {
-    draft(data, None, None).map(|(.., job)| job)
+    draft(data, None, None, None).map(|(.., job)| job)
 }
 
+/// Drafts a job for a file. `whole` is the draft for the file of which this one is the training
+/// part: what only all rows tell, the label and the forms of times, is taken from it.
 fn draft(
     data: &Path,
     label: Option<&str>,
     model: Option<DraftedModel>,
+    whole: Option<&Draft>,
 ) -> Result<(Draft, String, Job)> {
-    let preview = preview(data, GUESS_ROWS, label, &*compute_pool(None)?)?;
-    let label = match &preview.guess.label {
-        Ok(label) => label.clone(),
-        Err(why) => return usage_error(format!("{why}: {}", data.display())),
+    let mut preview = preview(data, GUESS_ROWS, label, &*compute_pool(None)?)?;
+    let label = match (whole, &preview.guess.label) {
+        (Some(whole), _) => whole.label.clone(),
+        (None, Ok(label)) => label.clone(),
+        (None, Err(why)) => return usage_error(format!("{why}: {}", data.display())),
     };
+    if let Some(whole) = whole {
+        preview.guess.keep_times(&whole.preview.guess);
+    }
     let draft = Draft::new(data, preview, label, model)?;
     let text = draft.text();
     let value: toml::Table = text
@@ -260,24 +278,11 @@ impl Draft {
     }
 
     /// Prints the notes that are not in the job file.
-    fn print_notes(&self) {
-        eprintln!("examined {}; label `{}`", self.rows(), self.label.name);
-        if let (Some(classes), None) = (&self.label.classes, &self.label.at_least) {
-            eprintln!("note: the label is one of {} classes", classes.count());
-        }
-        if let Some((bound, reason)) = &self.label.at_least {
-            eprintln!(
-                "note: the label is 1 if `{}` is at least {bound}: {reason}",
-                self.label.name
-            );
-        }
-        if let Some(texts) = &self.label.texts {
-            eprintln!(
-                "note: the label is 1 if `{}` is \"{}\": {}",
-                self.label.name, texts.positive, texts.reason
-            );
-        }
-        for note in &self.preview.sniffed.notes {
+    /// `examined` are the rows from which it was guessed, and `notes` say how the file is read.
+    fn print_notes(&self, examined: &str, notes: &[String]) {
+        eprintln!("examined {examined}; label `{}`", self.label.name);
+        label::print_notes(&self.label);
+        for note in notes {
             eprintln!("note: {note}");
         }
         for (column, why) in &self.left {
@@ -297,7 +302,7 @@ impl Draft {
             quoted(&self.name)
         );
         self.write_data_section(&mut text);
-        self.write_label(&mut text);
+        label::write(&mut text, &self.label);
         self.write_columns(&mut text);
         text.push_str("\n# What a row holds. A missing id is an id of its own.\n");
         for (name, column, meaning) in &self.features {
@@ -316,33 +321,6 @@ impl Draft {
         text
     }
 
-    fn write_label(&self, text: &mut String) {
-        let name = &self.label.name;
-        let _ = writeln!(text, "\n[labels.{}]", feature_name(name, &mut BTreeSet::new()));
-        let classes = self.label.classes.as_ref();
-        let list = classes.and_then(|classes| Value::try_from(classes).ok());
-        if let (Some(list), None) = (&list, &self.label.at_least) {
-            let _ = writeln!(text, "column = {}", quoted(name));
-            let _ = writeln!(text, "kind = \"class\"  # each class gets a probability");
-            let _ = writeln!(text, "classes = {list}");
-            return;
-        }
-        let _ = writeln!(text, "column = {}  # 1 is what is predicted", quoted(name));
-        if let Some((bound, reason)) = &self.label.at_least {
-            let bound = Value::from(*bound);
-            let _ = writeln!(text, "at_least = {bound}  # 1 from here on: {}", one_line(reason));
-        }
-        if let Some(texts) = &self.label.texts {
-            let (positive, negative) = (quoted(&texts.positive), quoted(&texts.negative));
-            let _ = writeln!(text, "positive = {positive}  # {}", one_line(&texts.reason));
-            let _ = writeln!(text, "negative = {negative}  # any other value is an error");
-        }
-        if let Some(list) = list {
-            let _ = writeln!(text, "# Or a probability for each value, in place of `at_least`:");
-            let _ = writeln!(text, "# kind = \"class\"\n# classes = {list}");
-        }
-    }
-
     /// Writes the section of the columns that are no features.
     fn write_columns(&self, text: &mut String) {
         let Guess { group, event_time, .. } = &self.preview.guess;
@@ -352,10 +330,15 @@ impl Draft {
         if let Some(group) = group {
             let _ = writeln!(text, "group = {}", quoted(group));
         }
-        if let Some(EventTime { name, unit, .. }) = event_time {
+        if let Some(EventTime { name, unit, date_order, .. }) = event_time {
             let _ = writeln!(text, "event_time = {}", quoted(name));
             if let Some(Ok(unit)) = unit.map(Value::try_from) {
                 let _ = writeln!(text, "event_time_unit = {unit}");
+            }
+            if let Some((order, why)) = date_order
+                && let Ok(order) = Value::try_from(order)
+            {
+                let _ = writeln!(text, "event_date_order = {order}  # {why}");
             }
         }
     }
@@ -369,6 +352,7 @@ impl Draft {
         let mut taken: BTreeSet<String> =
             self.features.iter().map(|(name, ..)| name.clone()).collect();
         let unit = time.own_unit.and_then(|unit| Value::try_from(unit).ok());
+        let order = time.date_order.as_ref().and_then(|(order, _)| Value::try_from(order).ok());
         for (part, kind) in [
             ("hour", "kind = \"id\""),
             ("weekday", "kind = \"id\""),
@@ -380,6 +364,9 @@ impl Draft {
             let _ = writeln!(text, "# derive = \"{part}\"");
             if let Some(unit) = &unit {
                 let _ = writeln!(text, "# time_unit = {unit}");
+            }
+            if let Some(order) = &order {
+                let _ = writeln!(text, "# date_order = {order}");
             }
         }
     }
@@ -425,9 +412,20 @@ impl Draft {
     }
 
     fn model(&self) -> String {
-        let recipe = Recipe::new(self.model, self.preview.profile.rows);
-        let has_classes = self.label.classes.is_some() && self.label.at_least.is_none();
-        model::text(&recipe, self.valid.is_some(), has_classes)
+        let profile = &self.preview.profile;
+        let values = |(_, column, meaning): &(String, String, Guessed)| match meaning {
+            Guessed::Id { .. } => profile.column(column).map(|column| column.distinct().0),
+            _ => None,
+        };
+        let ids: Vec<u64> = self.features.iter().filter_map(values).collect();
+        let pairs = Recipe::is_of_pairs(self.features.len(), &ids, profile.rows);
+        let recipe = Recipe::new(self.model, profile.rows, pairs);
+        let target = match &self.label {
+            GuessedLabel { amount: Some(amount), .. } => model::Target::Amount(amount.huber_delta),
+            GuessedLabel { classes: Some(_), at_least: None, .. } => model::Target::Classes,
+            _ => model::Target::Binary,
+        };
+        model::text(&recipe, self.valid.is_some(), target)
     }
 }
 

@@ -77,6 +77,10 @@ const ROW_NAMES: [&str; 12] = [
 const FEW: u64 = 100;
 /// The number of rows that a whole number occurs in on average, from which it counts as repeated.
 const REPEATS: u64 = 5;
+/// The correlation with a label of amounts from which a column is the label in another unit.
+const LINE: f64 = 0.9999;
+/// The least number of rows from which such a correlation is no chance.
+const LEAST_ROWS_OF_A_LINE: usize = 30;
 /// The AUC from which a column alone separates the label too well for a feature.
 const LEAK: f64 = 0.995;
 /// The mean number of bytes above which texts are considered to be prose.
@@ -99,12 +103,38 @@ pub(super) fn multi_hot(column: &ColumnProfile) -> Option<(char, u64)> {
     lists.map(|(separator, s)| (*separator, s.cells)).max_by_key(|&(_, cells)| cells)
 }
 
+/// Returns the reason for leaving out a column of numbers that are amounts of the label in another
+/// unit. `amounts` are the labels of the rows that the profile kept.
+pub(super) fn follows(column: &ColumnProfile, amounts: &[f64]) -> Option<String> {
+    let pairs = column.kept.iter().map(|kept| kept.number).zip(amounts.iter().copied());
+    let pairs: Vec<(f64, f64)> = pairs.filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
+    let rows = pairs.len() as f64;
+    if pairs.len() < LEAST_ROWS_OF_A_LINE || 2 * pairs.len() < amounts.len() {
+        return None;
+    }
+    let (mean_x, mean_y) = (
+        pairs.iter().map(|(x, _)| x).sum::<f64>() / rows,
+        pairs.iter().map(|(_, y)| y).sum::<f64>() / rows,
+    );
+    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+        pairs.iter().map(|&(x, y)| of(x - mean_x, y - mean_y)).sum()
+    };
+    let correlation = (sum(&|x, y| x * y) / (sum(&|x, _| x * x) * sum(&|_, y| y * y)).sqrt()).abs();
+    (correlation >= LINE).then(|| {
+        format!(
+            "it is the label in another unit (a correlation of {correlation:.5}), so it is probably \
+             known only after the label; make it a feature if it is known before"
+        )
+    })
+}
+
 /// Guesses what a column is. `labels` are the labels of the rows that the profile kept, or `None`
-/// if they are not known.
+/// if they are not known. A column may not separate them alone if `tells` is true.
 pub(super) fn guess_column(
     column: &ColumnProfile,
     config: &DataConfig,
     labels: Option<&[bool]>,
+    tells: bool,
 ) -> Guessed {
     let cells = column.cells;
     let (distinct, exact) = column.distinct();
@@ -121,7 +151,7 @@ pub(super) fn guess_column(
     }
     let all_distinct = distinct == column.rows && column.rows >= 100;
     let relation = labels.and_then(|labels| relate(&column.kept, labels));
-    if let Some(relation) = relation.filter(|relation| relation.auc >= LEAK) {
+    if let Some(relation) = relation.filter(|relation| tells && relation.auc >= LEAK) {
         return Guessed::Left(format!(
             "it separates the label alone (an AUC of {:.4} on held-out rows), so it is probably \
              known only after the label; make it a feature if it is known before",

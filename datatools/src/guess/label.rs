@@ -2,7 +2,7 @@
 
 use zillion_feature::Classes;
 
-use super::{GuessedLabel, TextLabel};
+use super::{Amount, GuessedLabel, TextLabel, has_word};
 use crate::profile::{ColumnProfile, Count, Kept, Profile, SVM_LABEL, text_key};
 
 /// The common names of labels. The most likely name comes first.
@@ -23,11 +23,46 @@ const CLASSES: &str = "class category label target species genre topic y";
 const CLASS_COUNTS: std::ops::RangeInclusive<u64> = 3..=50;
 /// The least number of rows for each class of a drafted label, on average.
 const LEAST_ROWS_OF_A_CLASS: u64 = 5;
+/// The words that mark a column as a count if its name contains them.
+const COUNTS: [&str; 20] = [
+    "count",
+    "counts",
+    "num",
+    "number",
+    "n",
+    "clicks",
+    "views",
+    "visits",
+    "purchases",
+    "orders",
+    "sales",
+    "quantity",
+    "qty",
+    "units",
+    "rentals",
+    "plays",
+    "installs",
+    "calls",
+    "claims",
+    "cnt",
+];
+/// The maximum number of values of a label that becomes 0 and 1 by a bound. A column with more
+/// values holds amounts.
+const MOST_GRADES: u64 = 10;
+/// The largest number up to which a label of numbers from 0 on is predicted as it is. Layers reach
+/// larger numbers slowly, and reach their logarithms at once.
+const MOST_PLAIN: f64 = 20.0;
 /// The largest share of rows that a drafted bound lets have a label of 1, if a smaller share is
 /// possible.
 const MOST_POSITIVE: f64 = 0.6;
 
 impl GuessedLabel {
+    /// Returns the numbers of the rows that the profile kept, if the label holds amounts.
+    pub(super) fn numbers(&self, profile: &Profile) -> Option<Vec<f64>> {
+        self.amount.as_ref()?;
+        Some(profile.column(&self.name)?.kept.iter().map(|kept| kept.number).collect())
+    }
+
     /// Returns the labels of the rows that the profile kept, or `None` if one of them is missing or
     /// the label has classes.
     pub(super) fn values(&self, profile: &Profile) -> Option<Vec<bool>> {
@@ -44,7 +79,9 @@ impl GuessedLabel {
         if self.classes.is_some() && self.at_least.is_none() {
             return None;
         }
-        let bound = self.at_least.as_ref().map_or(0.5, |(bound, _)| *bound);
+        // An amount is tested by whether it is above the median.
+        let above = self.amount.as_ref().map_or(0.5, |amount| amount.median.next_up());
+        let bound = self.at_least.as_ref().map_or(above, |(bound, _)| *bound);
         let label = |number: f64| (!number.is_nan()).then_some(number >= bound);
         profile.column(&self.name)?.kept.iter().map(|kept| label(kept.number)).collect()
     }
@@ -107,23 +144,39 @@ pub(super) fn choose_label(profile: &Profile, given: Option<&str>) -> Result<Gue
     }
 }
 
-/// Returns a column as the label. If the column has other numbers than 0 and 1, chooses a bound.
+/// Returns a column as the label. A column with more than a few numbers holds amounts. For other
+/// numbers than 0 and 1, chooses a bound.
 fn label_of(column: &ColumnProfile) -> Result<GuessedLabel, String> {
     let name = column.name.clone();
     if is_binary(column) {
-        return Ok(GuessedLabel { name, at_least: None, texts: None, classes: None });
+        return Ok(GuessedLabel { name, at_least: None, texts: None, amount: None, classes: None });
     }
     let classes = find_classes(column);
     let is_named = CLASSES.split(' ').any(|known| known == name.to_lowercase());
     if matches!(classes, Some(Classes::Texts(_))) || (is_named && classes.is_some()) {
-        return Ok(GuessedLabel { name, at_least: None, texts: None, classes });
+        return Ok(GuessedLabel { name, at_least: None, texts: None, amount: None, classes });
     }
     let (distinct, _) = column.distinct();
     if let Some(texts) = text_label(column) {
-        return Ok(GuessedLabel { name, at_least: None, texts: Some(texts), classes: None });
+        return Ok(GuessedLabel {
+            name,
+            at_least: None,
+            texts: Some(texts),
+            amount: None,
+            classes: None,
+        });
     }
     let is_number = matches!(column.kind(), "whole" | "number");
     let usable = is_number && column.present() == column.rows && column.cells.not_finite == 0;
+    if usable && let Some(amount) = find_amount(column) {
+        return Ok(GuessedLabel {
+            name,
+            at_least: None,
+            texts: None,
+            amount: Some(amount),
+            classes: None,
+        });
+    }
     let Some(bound) = column.bound_of_share(MOST_POSITIVE).filter(|_| usable && distinct > 1)
     else {
         return Err(not_binary(column));
@@ -132,7 +185,50 @@ fn label_of(column: &ColumnProfile) -> Result<GuessedLabel, String> {
     let reason = format!(
         "is every {name} from {bound} on what you want to predict? {positive:.0} % of the rows have it"
     );
-    Ok(GuessedLabel { name, at_least: Some((bound, reason)), texts: None, classes })
+    Ok(GuessedLabel { name, at_least: Some((bound, reason)), texts: None, amount: None, classes })
+}
+
+/// Returns the amounts of a column of finite numbers, or `None` if it has only a few values, which
+/// are grades.
+fn find_amount(column: &ColumnProfile) -> Option<Amount> {
+    let (numbers, (distinct, _)) = (column.numbers()?, column.distinct());
+    let is_named = has_word(&column.name, &COUNTS);
+    let (is_whole, from_zero) = (column.kind() == "whole", numbers.min >= 0.0);
+    let may_count = is_whole && from_zero;
+    if distinct <= MOST_GRADES && !(is_named && may_count && distinct > 2) {
+        return None;
+    }
+    // Half of the rows may have the same number, such as zero.
+    let (low, high) = (numbers.p25, numbers.p75);
+    let spread = if high > low { high - low } else { numbers.p99 - numbers.min };
+    let [least, most, from, to] = [numbers.min, numbers.max, low, high].map(short);
+    let range = format!("{least} to {most}, half of them {from} to {to}");
+    let median = short(numbers.p50);
+    if from_zero && numbers.p99 > numbers.min && (may_count || numbers.max > MOST_PLAIN) {
+        let what = if may_count { "whole numbers" } else { "amounts" };
+        let reason = format!(
+            "are these {what} ({range}) counts or amounts, of which the mean is wanted? Its logarithm \
+             is learned; `number` learns the number itself"
+        );
+        return Some(Amount { is_count: true, huber_delta: None, median, reason });
+    }
+    // Squared errors of rare far values would decide everything.
+    let far = (numbers.max - high).max(low - numbers.min);
+    let huber_delta =
+        (far > 10.0 * spread).then_some(short(1.5 * spread)).filter(|delta| *delta > 0.0);
+    let remedy = match low.abs().max(high.abs()) > MOST_PLAIN {
+        true => {
+            " Large numbers are learned slowly: divide the column by a number near half its spread"
+        }
+        false => "",
+    };
+    let reason = format!("is the number itself wanted ({range})?{remedy}");
+    Some(Amount { is_count: false, huber_delta, median, reason })
+}
+
+/// Returns a number of four digits that is near another one.
+fn short(number: f64) -> f64 {
+    format!("{number:.3e}").parse().unwrap_or(number)
 }
 
 /// Returns the two texts of a column, if it has exactly two in all rows. The positive one is known

@@ -44,8 +44,8 @@ const UNITS: [TimeUnit; 4] =
 pub(super) struct TimeColumn {
     /// The unit of whole numbers, or `None` if the values tell their meaning themselves.
     pub(super) unit: Option<TimeUnit>,
-    /// The order of day and month in texts, or `None` if the texts need none.
-    pub(super) order: Option<DateOrder>,
+    /// The order of day and month in texts with its reason, or `None` if the texts need none.
+    pub(super) order: Option<(DateOrder, &'static str)>,
     /// Whether the values are texts.
     pub(super) is_text: bool,
 }
@@ -61,32 +61,36 @@ pub(super) fn choose_event_time(profile: &Profile) -> Option<EventTime> {
         .iter()
         .filter(|column| column.present() == column.rows && !has_word(&column.name, &OTHER_TIMES));
     let times = times.filter_map(|column| Some((rank(column), column, time_of(column)?)));
-    let times = times.filter(|(_, column, time)| time.order.is_none() && is_of_events(column));
+    let times = times.filter(|(_, column, time)| is_of_events(column, time));
     let (_, column, time) = times.min_by_key(|&(rank, ..)| rank)?;
     let own_unit = time.unit;
     // Texts are converted to a unit, and seconds hold all that usual texts tell.
     let unit = own_unit.or(time.is_text.then_some(TimeUnit::Second));
-    Some(EventTime { name: column.name.clone(), unit, own_unit })
+    let date_order = time.order.map(|(order, why)| (order, why.to_owned()));
+    Some(EventTime { name: column.name.clone(), unit, own_unit, date_order })
 }
 
 /// Returns whether the dates and timestamps of a column can be the times of events.
-fn is_of_events(column: &ColumnProfile) -> bool {
+fn is_of_events(column: &ColumnProfile, time: &TimeColumn) -> bool {
     let is_plausible = |time: Moment| {
         let count = time.count(TimeUnit::Second);
         count.is_some_and(|count| TimeUnit::Second.to_ms(count).is_some())
     };
-    column.times.span.is_none_or(|(first, last)| is_plausible(first) && is_plausible(last))
+    let span = column.times.span_in(time.order.map(|(order, _)| order));
+    span.is_none_or(|(first, last)| is_plausible(first) && is_plausible(last))
 }
 
 /// Returns the guess for a column of times that is not the event time: its day as a number, in
 /// buckets, so that a missing time needs no number.
 pub(super) fn guess_time(column: &ColumnProfile, time: TimeColumn) -> Guessed {
-    let span = column.times.span.map_or(String::new(), |(first, last)| {
+    let order = time.order.map(|(order, _)| order);
+    let span = column.times.span_in(order).map_or(String::new(), |(first, last)| {
         let day = |time: Moment| time.to_string().chars().take(10).collect::<String>();
         format!(" from {} to {}", day(first), day(last))
     });
-    let reason = format!("times{span}, as days; also try derive = \"weekday\" or \"month\"");
-    Guessed::Time { unit: time.unit, order: time.order, reason }
+    let why = time.order.map_or(String::new(), |(_, why)| format!(" ({why})"));
+    let reason = format!("times{span}{why}, as days; also try derive = \"weekday\" or \"month\"");
+    Guessed::Time { unit: time.unit, order, reason }
 }
 
 /// Returns what is known of a column of times, or `None` if the column holds other values. Numbers

@@ -13,7 +13,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef, RecordBatch, downcast_integer_array};
 use arrow_schema::{DataType, Field, TimeUnit};
-use zillion_feature::{FeatureKey, TimeUnit as Unit, Zone, parse_moment};
+use zillion_feature::{DateOrder, FeatureKey, TimeUnit as Unit, Zone, parse_moment};
 use zillion_reader::{Result, plain_type, visit_texts};
 
 use crate::parquet_files::{decode_dictionary, find_column, setting, wrong_type};
@@ -74,11 +74,17 @@ pub(crate) struct Moments<'a> {
     /// The type of the column in the first file, which determines the unit of the times. `None`
     /// before the first file has been read.
     found: Option<DataType>,
+    /// The order of day and month in texts with dates that need one.
+    order: Option<DateOrder>,
 }
 
 impl<'a> Moments<'a> {
     pub(crate) fn new(name: &'a str) -> Self {
-        Self { name, found: None }
+        Self::in_order(name, None)
+    }
+
+    pub(crate) fn in_order(name: &'a str, order: Option<DateOrder>) -> Self {
+        Self { name, found: None, order }
     }
 
     pub(crate) fn read(&mut self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<i64>>> {
@@ -132,7 +138,7 @@ impl<'a> Moments<'a> {
         let (mut moments, mut wrong) = (Vec::with_capacity(array.len()), None);
         visit_texts(array, |text| {
             let text = text.map(<[u8]>::trim_ascii).filter(|text| !text.is_empty());
-            let moment = text.map(|text| parse_moment(text, Zone::default(), None));
+            let moment = text.map(|text| parse_moment(text, Zone::default(), self.order));
             if let (Some(Err(_)), Some(text)) = (&moment, text) {
                 wrong.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
             }

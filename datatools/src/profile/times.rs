@@ -1,6 +1,6 @@
 //! The counts of the values of a column that are dates or times.
 
-use zillion_feature::{DateOrder, Moment, Zone, parse_moment};
+use zillion_feature::{DateOrder, Moment, TimeUnit, Zone, parse_moment};
 
 /// The lengths of texts that may be dates.
 const LENGTHS: std::ops::RangeInclusive<usize> = 8..=40;
@@ -16,6 +16,36 @@ pub struct Times {
     pub month_first: u64,
     /// The first and the last one of the times that are times by themselves.
     pub span: Option<(Moment, Moment)>,
+    /// What is known of the texts if the day comes before the month.
+    in_day_first: Reading,
+    /// What is known of the texts if the month comes before the day.
+    in_month_first: Reading,
+    /// The number of texts whose day and month end with a full stop.
+    with_stops: u64,
+}
+
+/// The times of texts in one order of day and month.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Reading {
+    span: Option<(Moment, Moment)>,
+    last: Option<Moment>,
+    /// The number of times that are before the time of the row above.
+    falls: u64,
+}
+
+impl Reading {
+    fn add(&mut self, time: Moment) {
+        let (first, last) = self.span.unwrap_or((time, time));
+        self.span = Some((first.min(time), last.max(time)));
+        self.falls += u64::from(self.last.is_some_and(|last| time < last));
+        self.last = Some(time);
+    }
+
+    /// Returns the number of seconds from the first time to the last one.
+    fn seconds(&self) -> i64 {
+        let count = |time: Moment| time.count(TimeUnit::Second).unwrap_or_default();
+        self.span.map_or(0, |(first, last)| count(last).saturating_sub(count(first)))
+    }
 }
 
 impl Times {
@@ -36,14 +66,53 @@ impl Times {
         if let Some(time) = read(None) {
             self.add(time);
         }
-        self.day_first += u64::from(read(Some(DateOrder::DayFirst)).is_some());
-        self.month_first += u64::from(read(Some(DateOrder::MonthFirst)).is_some());
+        if let Some(time) = read(Some(DateOrder::DayFirst)) {
+            self.day_first += 1;
+            self.in_day_first.add(time);
+        }
+        if let Some(time) = read(Some(DateOrder::MonthFirst)) {
+            self.month_first += 1;
+            self.in_month_first.add(time);
+        }
+        self.with_stops += u64::from(text.iter().take(6).filter(|&&c| c == b'.').count() == 2);
     }
 
-    /// Returns the order of day and month by which all of `texts` texts are times: none if they
-    /// need no order. Returns an error if they are times in both orders, or if some of them are not
-    /// times.
-    pub(crate) fn order(&self, texts: u64) -> Result<Option<DateOrder>, &'static str> {
+    /// Returns the first and the last time if day and month stand in this order.
+    pub(crate) fn span_in(&self, order: Option<DateOrder>) -> Option<(Moment, Moment)> {
+        match order {
+            None => self.span,
+            Some(DateOrder::DayFirst) => self.in_day_first.span,
+            Some(DateOrder::MonthFirst) => self.in_month_first.span,
+        }
+    }
+
+    /// Returns the more likely order of day and month of texts that are times in both orders, with
+    /// the reason. Returns `None` if both are as likely.
+    fn likely_order(&self, texts: u64) -> Option<(DateOrder, &'static str)> {
+        let (day, month) = (self.in_day_first, self.in_month_first);
+        if (day.falls == 0) != (month.falls == 0) {
+            let order = if day.falls == 0 { DateOrder::DayFirst } else { DateOrder::MonthFirst };
+            return Some((order, "only in this order do the times of the rows ascend"));
+        }
+        let (by_day, by_month) = (day.seconds(), month.seconds());
+        let narrow = "in this order the times span less than half as long";
+        if by_day < by_month / 2 {
+            return Some((DateOrder::DayFirst, narrow));
+        }
+        if by_month < by_day / 2 {
+            return Some((DateOrder::MonthFirst, narrow));
+        }
+        (self.with_stops == texts)
+            .then_some((DateOrder::DayFirst, "dates with full stops have the day first"))
+    }
+
+    /// Returns the order of day and month by which all of `texts` texts are times, with the reason:
+    /// none if they need no order. Returns an error if they are times in both orders and neither is
+    /// more likely, or if some of them are not times.
+    pub(crate) fn order(
+        &self,
+        texts: u64,
+    ) -> Result<Option<(DateOrder, &'static str)>, &'static str> {
         if texts == 0 {
             return Err("no value is a time");
         }
@@ -51,9 +120,12 @@ impl Times {
             return Ok(None);
         }
         match (self.day_first == texts, self.month_first == texts) {
-            (true, false) => Ok(Some(DateOrder::DayFirst)),
-            (false, true) => Ok(Some(DateOrder::MonthFirst)),
-            (true, true) => Err("the day and the month may stand in either order"),
+            (true, false) => Ok(Some((DateOrder::DayFirst, "some first numbers are above 12"))),
+            (false, true) => Ok(Some((DateOrder::MonthFirst, "some second numbers are above 12"))),
+            (true, true) => {
+                let likely = self.likely_order(texts).map(Some);
+                likely.ok_or("the day and the month may stand in either order")
+            }
             (false, false) => Err("some of them are in a form that is not read"),
         }
     }
@@ -66,7 +138,7 @@ mod tests {
     fn order(texts: &[&str]) -> Result<Option<DateOrder>, &'static str> {
         let mut times = Times::default();
         texts.iter().for_each(|text| times.add_text(text.as_bytes()));
-        times.order(texts.len() as u64)
+        times.order(texts.len() as u64).map(|known| known.map(|(order, _)| order))
     }
 
     #[test]
@@ -74,7 +146,19 @@ mod tests {
         assert_eq!(order(&["2024-05-01", "2024-05-02 10:00"]), Ok(None));
         assert_eq!(order(&["01.02.2024", "31.01.2024"]), Ok(Some(DateOrder::DayFirst)));
         assert_eq!(order(&["01/02/2024", "01/31/2024"]), Ok(Some(DateOrder::MonthFirst)));
-        assert!(order(&["01.02.2024", "02.03.2024"]).unwrap_err().contains("either order"));
+        // Days up to 12 fit both orders.
+        let (first, second) = (["03/01/2024", "04/01/2024"], ["02/03/2024", "01/04/2024"]);
+        assert_eq!(order(&first), Ok(Some(DateOrder::DayFirst)), "a shorter span");
+        assert_eq!(
+            order(&["02/01/2024", "02/05/2024", "02/03/2024"]),
+            Ok(Some(DateOrder::MonthFirst))
+        );
+        assert_eq!(order(&second), Ok(Some(DateOrder::DayFirst)), "ascending");
+        let either = ["05/02/2024", "02/05/2024", "04/03/2024", "03/04/2024", "05/02/2024"];
+        assert!(order(&either).unwrap_err().contains("either order"));
+        let stops: Vec<String> = either.iter().map(|text| text.replace('/', ".")).collect();
+        let stops: Vec<&str> = stops.iter().map(String::as_str).collect();
+        assert_eq!(order(&stops), Ok(Some(DateOrder::DayFirst)));
         assert!(order(&["01.02.2024", "tomorrow"]).unwrap_err().contains("not read"));
         assert!(order(&["10:30", ""]).is_err());
     }

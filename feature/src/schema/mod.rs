@@ -17,6 +17,7 @@ mod time;
 use serde::{Deserialize, Serialize};
 
 use crate::key::TableId;
+use crate::moment::DateOrder;
 use zillion_config::ConfigError;
 
 pub use classes::Classes;
@@ -48,6 +49,10 @@ pub struct Schema {
     /// meaning of the event times is unknown.
     #[serde(default)]
     pub event_time_unit: Option<TimeUnit>,
+    /// The order of day and month in event times such as `01.02.2024`, or `None` if such times are
+    /// refused unless one of the two numbers is above 12.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_date_order: Option<DateOrder>,
 }
 
 impl Schema {

@@ -18,6 +18,7 @@ impl Schema {
             group: self.group.clone(),
             event_time: self.event_time.clone(),
             event_time_unit: self.event_time_unit,
+            event_date_order: self.event_date_order,
         };
         let mut sections = vec![
             ("features".to_owned(), Value::Table(features.collect())),

@@ -56,8 +56,13 @@ impl Schema {
             let message = "the job names no column of event times; set `columns.event_time`, or remove the unit";
             return Err(ConfigError::at("columns.event_time_unit", message).into());
         }
+        if columns.event_date_order.is_some() && columns.event_time_unit.is_none() {
+            let message = "without a unit, event times are whole numbers and no dates; set `columns.event_time_unit`, or remove the order";
+            return Err(ConfigError::at("columns.event_date_order", message).into());
+        }
         schema.event_time = columns.event_time;
         schema.event_time_unit = columns.event_time_unit;
+        schema.event_date_order = columns.event_date_order;
         schema.refuse_unused_sides()?;
         schema.refuse_equal_labels()?;
         schema.refuse_label_leaks()?;
@@ -101,6 +106,7 @@ pub(super) struct ColumnsConfig {
     pub(super) group: Option<String>,
     pub(super) event_time: Option<String>,
     pub(super) event_time_unit: Option<TimeUnit>,
+    pub(super) event_date_order: Option<DateOrder>,
 }
 
 #[derive(Deserialize, Serialize)]

@@ -250,6 +250,12 @@ fn a_unit_of_event_times_comes_and_goes_with_them() {
         let text = format!("[features.a]\nkind='id'\n[labels.y]\n[columns]\n{columns}");
         Schema::from_job(&toml::from_str::<toml::Table>(&text).unwrap().into())
     };
+    let order = "event_date_order='day_first'";
+    let dated = read(&format!("event_time='t'\nevent_time_unit='s'\n{order}")).unwrap();
+    let printed = toml::Table::from_iter(dated.to_job());
+    assert_eq!(Schema::from_job(&printed.into()).unwrap(), dated);
+    let without_unit = read(&format!("event_time='t'\n{order}")).unwrap_err().to_string();
+    assert!(without_unit.contains("set `columns.event_time_unit`"), "{without_unit}");
     let schema = read("event_time='t'\nevent_time_unit='ms'").unwrap();
     assert_eq!(schema.event_time_unit, Some(TimeUnit::Millisecond));
     let printed = toml::Table::from_iter(schema.to_job());

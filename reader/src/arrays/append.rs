@@ -7,7 +7,7 @@ use arrow_array::{
 };
 use arrow_schema::DataType;
 use zillion_feature::raw_value::{group_from_bytes, id_from_cell};
-use zillion_feature::{RawType, RawValue, TimeUnit};
+use zillion_feature::{DateOrder, RawType, RawValue, TimeUnit};
 
 use super::bad::{Bad, unexpected};
 use super::decimals::{flag_texts, is_decimal, plain_decimals};
@@ -153,7 +153,9 @@ pub(crate) fn append(
             Ok(())
         }),
         (Role::Group, Column::Words(words)) => groups(array, rules, words),
-        (Role::EventTime { unit }, Column::Times(times)) => event_times(array, *unit, rules, times),
+        (Role::EventTime { unit, order }, Column::Times(times)) => {
+            event_times(array, *unit, *order, rules, times)
+        }
         // The variant always fits the role, because `Column::with_capacity` chose it by the role.
         (role, column) => unreachable!("{role:?} does not decode into {column:?}"),
     }
@@ -287,13 +289,14 @@ fn groups(array: &ArrayRef, rules: &TextRules, words: &mut Vec<u64>) -> Result<(
 fn event_times(
     array: &ArrayRef,
     unit: Option<TimeUnit>,
+    order: Option<DateOrder>,
     rules: &TextRules,
     times: &mut Vec<i64>,
 ) -> Result<(), Bad> {
     // Values that already count in the unit need no conversion.
     let counts = array.data_type().is_integer() || time_unit(array.data_type()) == unit;
     if let Some(unit) = unit.filter(|_| !counts) {
-        return scan_moments(array, &event_rule(unit), rules, |moment| {
+        return scan_moments(array, &event_rule(unit, order), rules, |moment| {
             times.push(event_time(moment.ok_or(Refusal::Missing)?, unit)?);
             Ok(())
         });

@@ -68,10 +68,10 @@ pub(crate) fn check_type(field: &Field, found: &DataType, path: &Path) -> Result
         Role::Label { .. } => (is_number(found) || *found == DataType::Boolean, "0 or 1"),
         Role::Weight => (is_number(found), "numbers"),
         Role::Group => (found.is_integer() || is_text(found), "whole numbers or strings"),
-        Role::EventTime { unit: None } => {
+        Role::EventTime { unit: None, .. } => {
             (found.is_integer() || is_time(found), "whole numbers, dates or timestamps")
         }
-        Role::EventTime { unit: Some(unit) } => {
+        Role::EventTime { unit: Some(unit), .. } => {
             times = format!("numbers of {unit}, timestamps, dates or texts with dates");
             (is_count(found) || is_time(found) || is_text(found), times.as_str())
         }
@@ -169,7 +169,7 @@ fn remedy(role: &Role, found: &DataType) -> &'static str {
         {
             "declare `kind = \"id\"` with `type = \"string\"`, or write the column as numbers"
         }
-        (Role::EventTime { unit: None }, found) if is_text(found) => {
+        (Role::EventTime { unit: None, .. }, found) if is_text(found) => {
             "set `columns.event_time_unit` to the unit into which dates are converted, such as \"s\""
         }
         (Role::Derived { rule, .. } | Role::RawTime { rule }, found)

@@ -3,7 +3,9 @@
 use zillion_feature::raw_value::{
     RawId, ValueError, group_from_bytes, id_from_cell, parse_f64, parse_f64_with_comma,
 };
-use zillion_feature::{FeatureKey, LabelValues, Moment, RawType, RawValue, TimeRule, TimeUnit};
+use zillion_feature::{
+    DateOrder, FeatureKey, LabelValues, Moment, RawType, RawValue, TimeRule, TimeUnit,
+};
 
 use super::settings::TextSettings;
 use crate::block::{Column, Lists};
@@ -51,7 +53,7 @@ pub(crate) trait Cell {
     /// Returns a time from which a feature derives a number.
     fn moment(&self, rule: &TimeRule) -> Outcome<Option<Moment>>;
     /// Returns an event time. With a unit, the value may also be a text with a date.
-    fn time(&self, unit: Option<TimeUnit>) -> Outcome<Option<i64>>;
+    fn time(&self, unit: Option<TimeUnit>, order: Option<DateOrder>) -> Outcome<Option<i64>>;
     /// Returns the value as text for messages.
     fn format(&self) -> Vec<u8>;
 }
@@ -133,8 +135,9 @@ pub(crate) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
         (Role::RawTime { rule }, Column::Raws(values)) => {
             values.push(raw_time(cell.moment(rule)?));
         }
-        (Role::EventTime { unit }, Column::Times(times)) => {
-            times.push(value::time(cell.time(*unit)?.ok_or(Refusal::Missing)?, *unit)?);
+        (Role::EventTime { unit, order }, Column::Times(times)) => {
+            let time = cell.time(*unit, *order)?.ok_or(Refusal::Missing)?;
+            times.push(value::time(time, *unit)?);
         }
         // The variant always fits the role, because `Column::with_capacity` chose it by the role.
         (role, column) => unreachable!("{role:?} does not decode into {column:?}"),
@@ -232,8 +235,8 @@ impl Cell for TextCell<'_> {
         Ok(self.present().map(|text| rule.read_text(text)).transpose()?)
     }
 
-    fn time(&self, unit: Option<TimeUnit>) -> Outcome<Option<i64>> {
-        self.present().map(|text| time_from_cell(text, unit)).transpose()
+    fn time(&self, unit: Option<TimeUnit>, order: Option<DateOrder>) -> Outcome<Option<i64>> {
+        self.present().map(|text| time_from_cell(text, unit, order)).transpose()
     }
 
     fn format(&self) -> Vec<u8> {

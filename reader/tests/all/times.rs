@@ -150,6 +150,31 @@ fn event_times_are_converted_to_the_unit() {
 }
 
 #[test]
+fn event_times_have_the_order_of_the_job() {
+    let job = |order: &str| {
+        schema(&format!(
+            "[features.x]\nkind='id'\n[labels.y]\n\
+             [columns]\nevent_time='t'\nevent_time_unit='s'\n{order}"
+        ))
+    };
+    let folder = Folder::new();
+    folder.write("a.csv", "x,y,t\n1,1,02.05.2024\n");
+    folder.write("a.jsonl", "{\"x\":1,\"y\":1,\"t\":\"02/05/2024\"}\n");
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["02.05.2024"; 4]));
+    folder.write_parquet("a.parquet", vec![("x", labels()), ("y", labels()), ("t", texts)], 9);
+    // 2 May and 5 February.
+    for (order, wanted) in [("day_first", 1_714_608_000), ("month_first", 1_707_091_200)] {
+        for file in ["a.csv", "a.jsonl", "a.parquet"] {
+            let job = job(&format!("event_date_order='{order}'"));
+            let times = batch(&folder.open(&[file], &job).unwrap()).event_time.unwrap();
+            assert!(times.iter().all(|&time| time == wanted), "{file} {order}: {times:?}");
+        }
+    }
+    let error = folder.error(&["a.csv"], &job(""));
+    assert!(error.contains("set `columns.event_date_order`"), "{error}");
+}
+
+#[test]
 fn a_cell_that_is_not_a_time_is_named_with_the_remedy() {
     let folder = Folder::new();
     folder.write("a.csv", "t,y,at\n2024-05-02,1,1700000000000\nyesterday,0,1700000000000\n");

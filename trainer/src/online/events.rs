@@ -74,6 +74,7 @@ impl EventReader {
                     tables: schema.tables.clone(),
                     event_time: schema.event_time.clone(),
                     event_time_unit: schema.event_time_unit,
+                    event_date_order: schema.event_date_order,
                     ..Schema::default()
                 }
             }

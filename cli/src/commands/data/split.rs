@@ -29,7 +29,8 @@ pub(super) fn run(args: &SplitArgs) -> Result<()> {
         (None, Some(column)) => SplitBy::Group(column.clone()),
         (None, None) => SplitBy::Row,
     };
-    let spec = SplitSpec { by, seed: args.seed, parts: args.parts.clone() };
+    let spec =
+        SplitSpec { by, date_order: args.date_order, seed: args.seed, parts: args.parts.clone() };
     let target = Target { out: &args.out, replace: args.force, max_bad_rows: args.max_bad_rows };
     let workers = compute_pool(args.threads)?;
     let written = split_files(&sources, &args.read, |_| spec.clone(), target, &workers)?;

@@ -4,19 +4,30 @@ use std::fmt::Write as _;
 
 use zillion_datatools::{DraftedModel, Recipe};
 
+/// The kind of values that a drafted job predicts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Target {
+    /// A label of 0 and 1.
+    Binary,
+    /// A label with classes.
+    Classes,
+    /// Amounts, with the distance from which an error counts linearly, if there is one.
+    Amount(Option<f64>),
+}
+
 /// Returns the sections `[tables."*"]`, `[model]` and `[train]`. `validates` says whether the job
-/// has validation rows, which decide when the training stops, and `has_classes` whether its label
-/// has classes.
-pub(super) fn text(recipe: &Recipe, validates: bool, has_classes: bool) -> String {
+/// has validation rows, which decide when the training stops.
+pub(super) fn text(recipe: &Recipe, validates: bool, target: Target) -> String {
     let Recipe { model, dim, table_lr, dense_lr, batch_size, .. } = recipe;
     let mut text = String::from("# One table a feature; [tables.NAME] overrides these for one.\n");
-    let _ = writeln!(text, "[tables.\"*\"]\ndim = {dim}  # {}", Recipe::DIM_REASON);
+    let why = if *dim > 8 { Recipe::PAIRS_REASON } else { Recipe::DIM_REASON };
+    let _ = writeln!(text, "[tables.\"*\"]\ndim = {dim}  # {why}");
     text.push_str("initializer = { kind = \"normal\", std = 0.01 }\n");
-    let _ = writeln!(
-        text,
-        "# {}\noptimizer = {{ kind = \"adagrad\", lr = {table_lr}, initial_accumulator = 0.001 }}",
-        recipe.table_reason()
-    );
+    let rule = match recipe.by_row {
+        true => format!("kind = \"rowwise_adagrad\", lr = {table_lr}"),
+        false => format!("kind = \"adagrad\", lr = {table_lr}, initial_accumulator = 0.001"),
+    };
+    let _ = writeln!(text, "# {}\noptimizer = {{ {rule} }}", recipe.table_reason());
     let kinds = DraftedModel::ALL.map(DraftedModel::name).join(" ");
     let _ = writeln!(
         text,
@@ -44,12 +55,22 @@ pub(super) fn text(recipe: &Recipe, validates: bool, has_classes: bool) -> Strin
         "optimizer = {{ kind = \"adam\", lr = {dense_lr} }}  # {}",
         recipe.dense_reason()
     );
+    if let Target::Amount(Some(delta)) = target {
+        let _ = writeln!(
+            text,
+            "loss = {{ \"*\" = {{ kind = \"huber\", delta = {} }} }}  # squared errors of far values would decide all",
+            toml::Value::from(delta)
+        );
+    }
     if validates {
-        // The AUC of classes that are easy to tell apart is near 1 while their probabilities are
-        // still far from right.
-        let (named, metric) = match has_classes {
-            true => ("log loss", ", metric = \"logloss\""),
-            false => ("AUC", ""),
+        // The AUC of a few rows, or of classes that are easy to tell apart, is near 1 while their
+        // probabilities are still far from right.
+        let (named, metric) = match target {
+            Target::Binary if recipe.by_log_loss => ("log loss", ", metric = \"logloss\""),
+            Target::Classes => ("log loss", ", metric = \"logloss\""),
+            Target::Binary => ("AUC", ""),
+            Target::Amount(None) => ("rmse", ", metric = \"rmse\""),
+            Target::Amount(Some(_)) => ("mae", ", metric = \"mae\""),
         };
         let _ = writeln!(
             text,
@@ -69,15 +90,23 @@ mod tests {
     #[test]
     fn sections_of_every_kind_are_valid_and_have_its_own_keys() {
         for kind in DraftedModel::ALL {
-            for validates in [false, true] {
+            for (validates, target) in [
+                (false, Target::Binary),
+                (true, Target::Binary),
+                (true, Target::Classes),
+                (true, Target::Amount(None)),
+                (false, Target::Amount(Some(2.5))),
+            ] {
+                let is_huber = matches!(target, Target::Amount(Some(_)));
                 let job: toml::Table =
-                    text(&Recipe::new(kind, 5000), validates, false).parse().expect("TOML");
+                    text(&Recipe::new(kind, 5000, true), validates, target).parse().expect("TOML");
                 let has = |section: &str, key: &str| job[section].get(key).is_some();
                 assert_eq!(job["model"]["kind"].as_str(), Some(kind.name()));
                 assert_eq!(has("model", "hidden"), kind.is_deep(), "{kind}");
                 assert_eq!(has("model", "dropout"), kind.is_deep(), "{kind}");
                 assert_eq!(has("model", "interaction"), kind == DraftedModel::Dlrm, "{kind}");
                 assert_eq!(has("train", "plateau"), validates, "{kind}");
+                assert_eq!(has("train", "loss"), is_huber, "{kind}");
             }
         }
     }

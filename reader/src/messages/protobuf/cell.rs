@@ -3,7 +3,9 @@
 use zillion_feature::raw_value::{
     RawId, ValueError, id_from_flag, id_from_float, id_from_int, id_from_uint,
 };
-use zillion_feature::{FeatureKey, LabelValues, Moment, RawType, RawValue, TimeRule, TimeUnit};
+use zillion_feature::{
+    DateOrder, FeatureKey, LabelValues, Moment, RawType, RawValue, TimeRule, TimeUnit,
+};
 
 use super::plan::{ColumnPlan, Form, Scalar};
 use super::row::ProtoValue;
@@ -201,11 +203,11 @@ impl Cell for ProtoCell<'_> {
     }
 
     #[inline]
-    fn time(&self, unit: Option<TimeUnit>) -> Outcome<Option<i64>> {
+    fn time(&self, unit: Option<TimeUnit>, order: Option<DateOrder>) -> Outcome<Option<i64>> {
         match self.value {
             ProtoValue::Missing => Ok(None),
             ProtoValue::Int(time) => Ok(Some(time)),
-            ProtoValue::Text(text) => self.with_text(text, |cell| cell.time(unit)),
+            ProtoValue::Text(text) => self.with_text(text, |cell| cell.time(unit, order)),
             _ => Err(Refusal::NotTime),
         }
     }

@@ -272,7 +272,7 @@ fn arrow_type(field: &FieldDescriptor, column: Option<&ColumnPlan>) -> DataType 
 /// Returns the unit of the event times that a column has, if it has event times in a unit.
 fn time_unit(fields: &[Field], column: &str) -> Option<TimeUnit> {
     fields.iter().filter(|field| field.column == column).find_map(|field| match field.role {
-        Role::EventTime { unit } => unit,
+        Role::EventTime { unit, .. } => unit,
         _ => None,
     })
 }

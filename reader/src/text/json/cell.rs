@@ -3,7 +3,9 @@
 use zillion_feature::raw_value::{
     RawId, ValueError, group_from_bytes, id_from_flag, id_from_float, id_from_int, id_from_uint,
 };
-use zillion_feature::{FeatureKey, LabelValues, Moment, RawType, RawValue, TimeRule, TimeUnit};
+use zillion_feature::{
+    DateOrder, FeatureKey, LabelValues, Moment, RawType, RawValue, TimeRule, TimeUnit,
+};
 
 use super::row::{JsonRow, JsonValue};
 use crate::block::Lists;
@@ -220,15 +222,15 @@ impl Cell for JsonCell<'_> {
         }))
     }
 
-    fn time(&self, unit: Option<TimeUnit>) -> Outcome<Option<i64>> {
+    fn time(&self, unit: Option<TimeUnit>, order: Option<DateOrder>) -> Outcome<Option<i64>> {
         match (self.value, unit) {
             (JsonValue::Missing, _) => Ok(None),
             (JsonValue::Int(time), _) => Ok(Some(time)),
             (JsonValue::Float(time), Some(unit)) => {
-                let moment = event_rule(unit).read_float(time).map_err(value::refuse_time)?;
+                let moment = event_rule(unit, None).read_float(time).map_err(value::refuse_time)?;
                 event_time(moment, unit).map(Some)
             }
-            _ => self.text().map_or(Err(Refusal::NotTime), |text| text.time(unit)),
+            _ => self.text().map_or(Err(Refusal::NotTime), |text| text.time(unit, order)),
         }
     }
 }

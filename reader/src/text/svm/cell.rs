@@ -1,7 +1,7 @@
 //! The decoding of the values of sparse vectors by roles, with the same rules as for other text.
 
 use zillion_feature::raw_value::{RawId, id_from_cell};
-use zillion_feature::{LabelValues, Moment, RawType, RawValue, TimeRule, TimeUnit};
+use zillion_feature::{DateOrder, LabelValues, Moment, RawType, RawValue, TimeRule, TimeUnit};
 
 use super::row::{SvmColumn, SvmEntry, SvmRow};
 use crate::block::Lists;
@@ -96,7 +96,7 @@ impl Cell for SvmCell<'_> {
         self.text()?.moment(rule)
     }
 
-    fn time(&self, unit: Option<TimeUnit>) -> Outcome<Option<i64>> {
-        self.text()?.time(unit)
+    fn time(&self, unit: Option<TimeUnit>, order: Option<DateOrder>) -> Outcome<Option<i64>> {
+        self.text()?.time(unit, order)
     }
 }
