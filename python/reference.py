@@ -89,7 +89,7 @@ def list_members_without_text(public: type) -> typing.List[str]:
             missing.append(name)
     text = inspect.getdoc(public) or ""
     fields = dataclasses.fields(public) if dataclasses.is_dataclass(public) else ()
-    named = [field.name for field in fields]
+    named = [field.name for field in fields if not field.name.startswith("_")]
     if "__init__" in vars(public) and not fields:
         named = list(inspect.signature(public).parameters)
     return missing + [name for name in named if f"``{name}``" not in text]

@@ -25,6 +25,10 @@ class Node:
     further nodes: ``a + b``, ``a - b``, ``a * b``, ``a / b`` and ``-a`` work on each element, with
     broadcast of one row or one column; ``x @ w`` is a product with a parameter; ``x ** 2`` is the
     square; ``x[:, 3:7]`` are columns. One operand may be a number.
+
+    Nodes are made by the functions of ``zillion.nn``: ``name`` is the name in the job, ``op`` the
+    operation with its ``attributes``, ``inputs`` the nodes that it reads, and ``origin`` the line
+    of code that made it.
     """
 
     __slots__ = ("attributes", "inputs", "name", "op", "origin")

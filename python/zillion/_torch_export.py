@@ -11,9 +11,9 @@ import typing
 
 import torch
 
-from ._client import make_instances
 from ._data import Path, write_file
 from ._errors import JobError
+from ._instances import make_instances
 from ._job import Job
 from ._progress import Figures
 from ._read import read

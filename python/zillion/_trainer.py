@@ -60,7 +60,8 @@ class Trainer:
     ends the run: a run with all of its epochs is tested, and another one gets a checkpoint, also
     after an exception.
 
-    ``data``, ``valid``, ``test``, ``out``, ``resume`` and ``start`` are those of ``Job.train``.
+    ``data``, ``valid``, ``test``, ``out``, ``resume`` and ``start`` are those of the method
+    ``train`` of ``job``.
     ``fetch`` names nodes of the model whose values each step returns. ``norms`` asks for the norms
     of the gradients. A job for a GPU, or with tables on servers, is stepped in the same way;
     several trainers and ``train.accumulate`` are errors.
