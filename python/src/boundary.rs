@@ -8,7 +8,10 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Result;
 use pyo3::prelude::*;
@@ -21,6 +24,8 @@ const EXCEPTIONS: &str = "zillion._errors";
 /// The environment variable that makes a call panic, for tests of this boundary. Its value is the
 /// name of the call.
 const PANIC: &str = "ZILLION_PYTHON_PANIC";
+/// The time between two looks for signals while a call waits.
+const SIGNAL_PAUSE: Duration = Duration::from_millis(20);
 
 /// The failure of a call: the name of an exception, and its text.
 #[derive(Debug)]
@@ -86,6 +91,42 @@ pub(crate) fn call<T: Send>(
 ) -> PyResult<T> {
     start_log();
     py.detach(|| guard(name, work)).map_err(|failure| failure.into_exception(py))
+}
+
+/// Runs the work of a call that may wait for long. The work gets a flag that a signal sets, as
+/// Ctrl-C does, and the exception of the signal is raised after the work has ended.
+///
+/// # Errors
+/// Returns an exception if the work fails or panics, or if a signal came.
+pub(crate) fn call_stoppable<T: Send>(
+    py: Python<'_>,
+    name: &str,
+    work: impl FnOnce(&Arc<AtomicBool>) -> Result<T> + Send,
+) -> PyResult<T> {
+    start_log();
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    thread::scope(|scope| {
+        let caller = thread::current();
+        let working = scope.spawn(move || {
+            let outcome = guard(name, || work(&flag));
+            caller.unpark();
+            outcome
+        });
+        let mut stopped_by = None;
+        while !working.is_finished() {
+            py.detach(|| thread::park_timeout(SIGNAL_PAUSE));
+            if let Err(signal) = py.check_signals() {
+                stop.store(true, Ordering::Relaxed);
+                stopped_by = Some(signal);
+            }
+        }
+        let outcome = match working.join() {
+            Ok(outcome) => outcome.map_err(|failure| failure.into_exception(py)),
+            Err(payload) => Err(Failure::from_panic(payload.as_ref()).into_exception(py)),
+        };
+        stopped_by.map_or(outcome, Err)
+    })
 }
 
 /// Runs the work of a call on this thread, and returns its error or panic as a failure.

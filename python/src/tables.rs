@@ -3,6 +3,7 @@
 //! # Concurrency
 //! One lock guards the tables. A call that waits for it does not hold the lock of the interpreter.
 
+mod opening;
 mod publish;
 mod rows;
 mod state;
@@ -15,9 +16,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 use serde_json::json;
 use zillion_console::exit::usage_error;
-use zillion_ps::TableAccess as _;
 
-use crate::boundary::call;
+use crate::boundary::{call, call_stoppable};
 use crate::job::read_job;
 use publish::{Wish, format_report, read_floats};
 use rows::gather_rows;
@@ -31,10 +31,13 @@ pub(crate) struct Tables {
 
 #[pymethods]
 impl Tables {
-    /// Opens empty tables for the features of a job, all of which must be ids.
+    /// Opens empty tables for the features of a job, all of which must be ids. Ctrl-C ends a wait
+    /// for servers.
     #[new]
     fn new(py: Python<'_>, job: &str) -> PyResult<Self> {
-        call(py, "Tables", || Ok(Self { state: Mutex::new(State::open(read_job(job)?)?) }))
+        call_stoppable(py, "Tables", |stop| {
+            Ok(Self { state: Mutex::new(State::open(read_job(job)?, stop)?) })
+        })
     }
 
     /// Returns the number of floats of a row of each field.
@@ -173,7 +176,7 @@ impl Tables {
 
     /// Replaces all rows by those of a folder that `save` wrote.
     fn restore(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
-        call(py, "restore", || self.lock()?.restore(&folder))
+        call_stoppable(py, "restore", |stop| self.lock()?.restore(&folder, stop))
     }
 }
 

@@ -28,6 +28,12 @@ class Tables:
     maps tables to the memory of their rows, as in ``{"user": "1 GiB"}``; their other rows are in
     files in ``spill_folder``. ``max_bytes`` is the memory of all tables together.
 
+    ``servers`` has the addresses of parameter servers that hold the rows, started by
+    ``zillion ps serve``. ``store`` is the folder that they share with this process, and ``name``
+    is the folder below it that belongs to these tables, which begin empty. ``ps`` has further
+    keys of the section ``[ps]`` of a job file: token_file, tls_ca, deadline_seconds,
+    wait_seconds, and so on. If a server is lost, calls raise ``Error`` until ``restore``.
+
     Ids are int64 and become keys as those of a feature with ``kind = "id"`` do.
     """
 
@@ -41,6 +47,10 @@ class Tables:
         spill: typing.Optional[typing.Mapping[str, str]] = None,
         spill_folder: typing.Optional[Path] = None,
         max_bytes: typing.Optional[str] = None,
+        servers: typing.Optional[typing.Sequence[str]] = None,
+        store: typing.Optional[Path] = None,
+        name: str = "tables",
+        ps: typing.Optional[typing.Mapping[str, typing.Any]] = None,
     ) -> None:
         need_module("numpy", "zl.Tables")
         named = [name for name in tables if name != "*"]
@@ -53,6 +63,20 @@ class Tables:
             if spill_folder is None:
                 raise JobError("`spill` needs `spill_folder`, the folder of the files with rows")
             run.update(spill=dict(spill), spill_folder=os.fspath(spill_folder))
+        shared: typing.Dict[str, Figures] = {}
+        if servers is not None or ps is not None:
+            if isinstance(servers, str):
+                raise JobError("`servers` is one text; give a list of addresses (host:port)")
+            section = dict(ps or {})
+            if servers is not None:
+                section["servers"] = list(servers)
+            if store is None:
+                raise JobError("`servers` need `store`, the folder that they share with this process")
+            section["store"] = os.fspath(store)
+            run["output"] = os.path.join(section["store"], name)
+            shared["ps"] = section
+        elif store is not None:
+            raise JobError("`store` is the folder of servers; name them in `servers`")
         job = Job(
             name="tables",
             seed=seed,
@@ -66,6 +90,7 @@ class Tables:
             model={"kind": "dnn", "hidden": [1]},
             train={} if max_bytes is None else {"max_table_bytes": max_bytes},
             run=run,
+            **shared,
         )
         self._tables = _zillion.Tables(job._json())
         self._fields = chosen
@@ -165,13 +190,17 @@ class Tables:
         return None if found is None else {"weights": found[0], "count": found[1]}
 
     def save(self, folder: Path) -> None:
-        """Writes the tables to the new folder ``folder``, which appears whole or not at all."""
+        """Writes the tables to the new folder ``folder``, which appears whole or not at all.
+
+        With servers, each writes its own rows, so the folder must lie below ``store``.
+        """
         self._tables.save(os.fspath(folder))
 
     def restore(self, folder: Path) -> None:
         """Replaces all rows by those of ``folder``, which ``save`` wrote.
 
-        The settings of the tables must be the same, except for their limits.
+        The settings of the tables must be the same, except for their limits. If a server was lost,
+        this waits for it to be back, and Ctrl-C ends the wait.
         """
         self._tables.restore(os.fspath(folder))
 

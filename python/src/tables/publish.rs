@@ -58,6 +58,12 @@ impl State {
         weights: &[(String, Vec<f32>)],
         scores: Vec<(String, Vec<f32>)>,
     ) -> Result<Published> {
+        if self.job.ps.is_some() {
+            return usage_error(
+                "tables on servers are not published from Python; save them, and restore the \
+                 folder into tables without `servers`",
+            );
+        }
         if !self.lookups.is_empty() {
             bail!("a step is not ended; call `step` or `discard` before the tables are published");
         }
@@ -109,7 +115,7 @@ impl State {
             let (step, tolerance) = (self.step, wish.tolerance);
             open.publisher.publish(
                 step,
-                &mut self.client,
+                self.client.as_mut(),
                 &params,
                 (&expected, tolerance),
                 wish.base,

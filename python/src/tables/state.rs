@@ -9,6 +9,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
@@ -19,13 +20,11 @@ use zillion_embedding::Rates;
 use zillion_feature::{
     Batch, FeatureKey, KeyColumn, LookupPlan, PlanScratch, RowBuffer, Step, TableId,
 };
-use zillion_ps::{
-    Checkpointing as _, LocalClient, PullOptions, PushMode, SpillOptions, StepClient as _,
-    StepReport, TableAccess as _, TableOptions,
-};
-use zillion_rows::{TableClock, TableParts};
+use zillion_ps::{PullOptions, PushMode, StepReport, TrainClient};
+use zillion_rows::TableParts;
 use zillion_trainer::Job;
 
+use super::opening::{check_tables, open_tables};
 use super::publish::OpenPublisher;
 use super::rows::{Piece, sum_gradients};
 
@@ -40,7 +39,7 @@ const FORMAT: u32 = 1;
 
 /// The tables with what a step needs.
 pub(super) struct State {
-    pub(super) client: LocalClient,
+    pub(super) client: Box<dyn TrainClient>,
     pub(super) job: Job,
     pub(super) workers: Arc<Workers>,
     pub(super) files: Files,
@@ -84,36 +83,11 @@ struct Saved {
 }
 
 impl State {
-    pub(super) fn open(job: Job) -> Result<Self> {
-        for table in &job.tables {
-            let about = |key: &str, problem: &str| {
-                usage_error(format!("`tables.{}.{key}`: {problem}; remove it", table.name))
-            };
-            if table.dense {
-                return about("dense", "tables in Python have no vocabulary to fill them with");
-            }
-            if table.statistics.is_some() {
-                return about("statistics", "tables in Python see no labels");
-            }
-            if table.clock() == TableClock::EventTime {
-                return about("eviction", "tables in Python see no event times");
-            }
-        }
+    /// Opens empty tables. `stop` ends a wait for servers.
+    pub(super) fn open(job: Job, stop: &Arc<AtomicBool>) -> Result<Self> {
+        check_tables(&job)?;
         let (workers, files) = (compute_pool(job.run.threads)?, durable_files()?);
-        let memory: Vec<(TableId, u64)> = (0..)
-            .map(TableId)
-            .zip(&job.tables)
-            .filter_map(|(id, table)| Some((id, job.run.spill.get(&table.name)?.bytes())))
-            .collect();
-        let folder = job.run.spill_folder.clone().unwrap_or_else(|| job.output().join("spill"));
-        let spill =
-            (!memory.is_empty()).then(|| SpillOptions { folder, files: files.clone(), memory });
-        let options = TableOptions {
-            max_bytes: job.train.max_table_bytes,
-            spill,
-            ..TableOptions::new(job.tables.clone(), job.run.shards)
-        };
-        let client = LocalClient::open(options, workers.clone())?;
+        let client = open_tables(&job, &workers, &files, 0, stop)?;
         Ok(Self {
             client,
             job,
@@ -309,11 +283,15 @@ impl State {
         let tables = self.client.checkpoint(stage.path(), &self.files)?;
         let saved = Saved { format: FORMAT, step: self.step, run: self.run.clone(), tables };
         stage.write_bytes(MANIFEST, &serde_json::to_vec(&saved)?)?;
-        Ok(stage.commit()?)
+        stage.commit()?;
+        // An operator may have asked the servers for a checkpoint, and waits for it.
+        Ok(self.client.record_checkpoint(&[self.step])?)
     }
 
-    pub(super) fn restore(&mut self, folder: &Path) -> Result<()> {
-        self.discard()?;
+    /// Replaces all rows. If a server was lost, the tables are opened again first; `stop` ends the
+    /// wait for it.
+    pub(super) fn restore(&mut self, folder: &Path, stop: &Arc<AtomicBool>) -> Result<()> {
+        self.lookups.clear();
         let path = folder.join(MANIFEST);
         let bytes = std::fs::read(&path)
             .with_context(|| format!("{} has no saved tables", folder.display()))?;
@@ -328,7 +306,17 @@ impl State {
         }
         // The rows are others than those of the last version.
         self.open = None;
-        self.client.restore(folder, &saved.tables)?;
+        let discarded = self.client.discard();
+        match discarded.and_then(|()| self.client.restore(folder, &saved.tables)) {
+            Err(
+                zillion_ps::Error::Rewound { generation, .. }
+                | zillion_ps::Error::Restored { generation, .. },
+            ) => {
+                self.client = open_tables(&self.job, &self.workers, &self.files, generation, stop)?;
+                self.client.restore(folder, &saved.tables)?;
+            }
+            restored => restored?,
+        }
         self.step = saved.step;
         self.run = saved.run;
         Ok(())
