@@ -2,8 +2,10 @@
 //!
 //! The other columns of a row are repeated for each of its elements. If several columns are
 //! exploded, the lists of a row must have the same length, and element `i` of each list goes to the
-//! same new row. The files are read once. Memory contains one batch of rows with their lists, so
-//! the files may be larger than memory.
+//! same new row. The files are read once. Memory contains one batch of rows with their lists, and
+//! new rows of at most [`BYTES`] at a time, however long the lists and the repeated values are.
+
+mod weight;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,9 +19,12 @@ use zillion_reader::Result;
 
 use crate::parquet_files::{failed, find_column, setting, wrong_type};
 use crate::rewrite::{RewrittenFile, RowFiles, Transform};
+use weight::weigh;
 
 /// The maximum number of rows of a batch that is written.
 const ROWS: usize = 65_536;
+/// The number of bytes of new rows at which a batch is written, even if it has fewer rows.
+const BYTES: usize = 32 << 20;
 
 /// The settings of a change of lists to rows.
 #[derive(Clone, Debug)]
@@ -78,6 +83,8 @@ struct Exploder<'a> {
 struct Open {
     batch: RecordBatch,
     lists: Vec<Lists>,
+    /// The columns that are not exploded. A row of them is repeated for each element.
+    repeated: Vec<ArrayRef>,
     /// The row and the position of the next element.
     row: usize,
     position: usize,
@@ -147,7 +154,11 @@ impl Transform for Exploder<'_> {
         self.read += batch.num_rows() as u64;
         let lengths = lists.first().map(|first| first.lengths.as_slice()).unwrap_or_default();
         self.empty += lengths.iter().filter(|&&length| length == 0).count() as u64;
-        self.open = Some(Open { batch, lists, row: 0, position: 0 });
+        let schema = batch.schema();
+        let columns = schema.fields().iter().zip(batch.columns());
+        let repeated = columns.filter(|(field, _)| !self.spec.columns.contains(field.name()));
+        let repeated = repeated.map(|(_, array)| array.clone()).collect();
+        self.open = Some(Open { batch, lists, repeated, row: 0, position: 0 });
         Ok(())
     }
 
@@ -197,21 +208,27 @@ impl Chosen {
 }
 
 impl Open {
-    /// Returns the next rows to write, at most [`ROWS`].
+    /// Returns the next rows to write: at most [`ROWS`], and about [`BYTES`] or a single row.
     fn next_rows(&mut self, keep_empty: bool) -> Chosen {
         let mut chosen = Chosen { rows: Vec::new(), positions: Vec::new() };
         let lengths = self.lists.first().map(|lists| lists.lengths.as_slice()).unwrap_or_default();
-        while self.row < lengths.len() && chosen.rows.len() < ROWS {
+        let mut left = BYTES;
+        while self.row < lengths.len() && chosen.rows.len() < ROWS && left > 0 {
             let length = lengths[self.row];
             if length == 0 {
                 if keep_empty {
                     chosen.rows.push(self.row as u32);
                     chosen.positions.push(None);
+                    left = left.saturating_sub(self.new_row_bytes());
                 }
                 self.row += 1;
                 continue;
             }
-            let end = length.min(self.position + ROWS - chosen.rows.len());
+            let bytes = self.new_row_bytes();
+            // A row that is heavier than the rest of the batch ends the batch.
+            let fit = (left / bytes).max(1).min(ROWS - chosen.rows.len());
+            let end = length.min(self.position + fit);
+            left = left.saturating_sub(bytes.saturating_mul(end - self.position));
             for position in self.position..end {
                 chosen.rows.push(self.row as u32);
                 chosen.positions.push(Some(position as u32));
@@ -220,6 +237,18 @@ impl Open {
                 if end == length { (self.row + 1, 0) } else { (self.row, end) };
         }
         chosen
+    }
+
+    /// Returns the number of bytes of a new row of the current row, at least 1. The elements of a
+    /// list count with their mean.
+    fn new_row_bytes(&self) -> usize {
+        let row = self.row;
+        let repeated = self.repeated.iter().map(|array| weigh(array, row..row + 1));
+        let elements = self.lists.iter().map(|lists| {
+            let (start, length) = (lists.starts[row] as usize, lists.lengths[row]);
+            weigh(&lists.values, start..start + length).div_ceil(length.max(1))
+        });
+        repeated.chain(elements).sum::<usize>().max(1)
     }
 }
 
@@ -353,6 +382,33 @@ mod tests {
         let found = batch["clicks"].as_primitive::<Int64Type>().values();
         let wanted = std::iter::once(-1).chain(0..150_000).chain(std::iter::once(-2));
         assert!(found.iter().copied().eq(wanted));
+    }
+
+    #[test]
+    fn heavy_rows_are_written_in_light_batches() {
+        // Two rows with a text of 1 MiB: 100 elements, and lists of numbers beside it.
+        let list = |lengths: [usize; 2]| -> ArrayRef {
+            let lists = lengths.map(|length| Some((0..length as i64).map(Some)));
+            Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists))
+        };
+        let text: ArrayRef = Arc::new(arrow_array::StringArray::from(vec!["x".repeat(1 << 20); 2]));
+        let columns = vec![("text", text), ("far", list([1 << 17, 0])), ("items", list([100, 3]))];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let spec =
+            ExplodeSpec { columns: vec!["items".to_owned()], position: None, keep_empty: false };
+        let schema = Arc::new(Schema::empty());
+        let mut exploder = Exploder { spec: &spec, schema, read: 0, empty: 0, open: None };
+        let path = Path::new("rows");
+        exploder.start(&batch.schema(), path).unwrap();
+        exploder.push(batch, path).unwrap();
+        let (mut sizes, mut items) = (Vec::new(), Vec::new());
+        while let Some(new) = exploder.pull(path).unwrap() {
+            sizes.push(new.num_rows());
+            items.extend_from_slice(new["items"].as_primitive::<Int64Type>().values());
+        }
+        // A new row of the first row has 2 MiB and a little, so 15 of them have less than 32 MiB.
+        assert!(sizes.len() >= 7 && sizes.iter().all(|&rows| rows <= 17), "{sizes:?}");
+        assert!(items.into_iter().eq((0..100).chain(0..3)));
     }
 
     #[test]

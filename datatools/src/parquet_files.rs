@@ -20,6 +20,8 @@ use zillion_reader::{FileFormat, Format, ParquetFile, ReaderError, Result, Store
 /// The number of rows in a row group. Shuffling moves a row group as a whole, and one thread
 /// decodes it at a time.
 const GROUP_ROWS: usize = 65_536;
+/// The memory of an open row group, in bytes, at which it is written although it has fewer rows.
+const GROUP_BYTES: usize = 256 << 20;
 
 /// Returns the error about the setting or the path that `key` names.
 pub(crate) fn setting(problem: impl Into<String>, key: impl Display) -> ReaderError {
@@ -137,6 +139,9 @@ pub(crate) fn write_parquet(
             }
             for batch in batches {
                 writer.write(&batch)?;
+                if writer.memory_size() >= GROUP_BYTES {
+                    writer.flush()?;
+                }
                 file.write_all(writer.inner())?;
                 writer.inner_mut().clear();
             }

@@ -25,8 +25,9 @@ pub(crate) struct BatchReader {
 
 #[pymethods]
 impl BatchReader {
-    /// Opens the files of a job. `split` is `train`, `valid` or `test`. Rows are shuffled with the
-    /// order of the epoch `epoch`, counted from 0, if it is given.
+    /// Opens the files of a job. `split` is `train`, `valid` or `test`. The rows of `train` are
+    /// those that a training reads: with `data.sample`, `data.negatives` and whole groups. Batches
+    /// are those of the epoch `epoch`, counted from 0, if it is given.
     #[new]
     fn new(
         py: Python<'_>,
@@ -79,17 +80,24 @@ fn open(
         "test" => &job.data.test,
         _ => &job.data.train,
     };
+    let is_train = !matches!(split, "valid" | "test");
     let mut dataset = data_of(paths, Labels::Optional)?;
+    if is_train {
+        // Statistics below come from the same rows as those of a training.
+        dataset = dataset.thinned(&job.data, job.seed)?;
+        dataset = if job.compares_groups() { dataset.with_whole_groups() } else { dataset };
+    }
     if job.schema.features.iter().any(|feature| feature.needs_statistics()) {
         let train = data_of(&job.data.train, Labels::Optional)
+            .and_then(|train| Ok(train.thinned(&job.data, job.seed)?))
             .context("the features need statistics of the training data")?;
         dataset = dataset.with_statistics(zillion_reader::statistics(&train, &workers)?);
     }
     let order = BatchOrder {
         seed: job.seed,
-        shuffle: epoch.is_some(),
+        shuffle: epoch.is_some() && job.data.shuffle,
         batch_rows: batch_rows.unwrap_or(job.train.batch_size).get(),
-        drop_last: false,
+        drop_last: epoch.is_some() && is_train && job.train.drop_last,
     };
     let from = Cursor { epoch: epoch.unwrap_or_default(), row: 0 };
     Ok(dataset.batches(order, from, workers)?)

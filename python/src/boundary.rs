@@ -72,9 +72,10 @@ impl Failure {
 /// Returns a hint with the arguments of `Job.train` that resolve an error.
 fn name_arguments(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     match cause.downcast_ref()? {
-        Error::WouldOverwrite { .. } => {
-            Some(" (`resume=True` resumes, `out=..` chooses another folder)")
-        }
+        Error::WouldOverwrite { .. } => Some(
+            " (`resume=True` resumes, `overwrite=True` replaces, `out=..` chooses another \
+                 folder)",
+        ),
         Error::OtherModel { .. } => Some(" (`start=..` names the checkpoint to begin from)"),
         _ => None,
     }

@@ -45,6 +45,7 @@ pub(crate) fn train(
     py: Python<'_>,
     job: &str,
     resume: bool,
+    overwrite: bool,
     start: Option<PathBuf>,
     handler: Py<PyAny>,
 ) -> PyResult<(String, Option<PyErr>)> {
@@ -59,7 +60,18 @@ pub(crate) fn train(
             let job = read_job(&job)?;
             let folder = job.output();
             let mut reporter = Reporter { events, answered, folder };
-            run(job, resume, start, thread_stop, &mut reporter)
+            let options = TrainOptions {
+                resume,
+                overwrite,
+                from: start,
+                workers: compute_pool(job.run.threads)?,
+                files: durable_files()?,
+                stop: thread_stop,
+                profile: None,
+                in_memory: false,
+                trainer: TrainerPlace::ALONE,
+            };
+            run(job, options, &mut reporter)
         })
     };
     let training = thread::Builder::new().name("zillion-train".to_owned()).spawn(work)?;
@@ -73,24 +85,7 @@ pub(crate) fn train(
     Ok((report, stopped_by))
 }
 
-fn run(
-    job: Job,
-    resume: bool,
-    start: Option<PathBuf>,
-    stop: Arc<AtomicBool>,
-    reporter: &mut Reporter,
-) -> anyhow::Result<String> {
-    let options = TrainOptions {
-        resume,
-        overwrite: false,
-        from: start,
-        workers: compute_pool(job.run.threads)?,
-        files: durable_files()?,
-        stop,
-        profile: None,
-        in_memory: false,
-        trainer: TrainerPlace::ALONE,
-    };
+fn run(job: Job, options: TrainOptions, reporter: &mut Reporter) -> anyhow::Result<String> {
     let report = zillion_trainer::train(job, options, reporter)?;
     serde_json::to_string(&report).context("cannot write the report of the run")
 }

@@ -159,6 +159,7 @@ class Job:
         callbacks: typing.Sequence[typing.Union[Callback, typing.Callable[..., typing.Any]]] = (),
         progress: bool = True,
         resume: bool = False,
+        overwrite: bool = False,
         start: typing.Optional[Path] = None,
     ) -> Run:
         """Trains the job, and returns its run.
@@ -169,7 +170,9 @@ class Job:
 
         ``out`` is the folder of the run. ``callbacks`` are ``Callback`` objects, or functions that
         get the kind of a report and its figures. ``resume`` goes on from the newest checkpoint.
-        ``start`` is the run or checkpoint whose weights a new run begins with.
+        ``overwrite`` replaces the run in the folder, once the job and its data have been checked; a
+        folder with files but no run is refused. ``start`` is the run or checkpoint whose weights a
+        new run begins with.
 
         Ctrl-C ends the training after a checkpoint, and raises ``Interrupted``. An exception in a
         callback does the same, and leaves this method. ``progress`` shows the progress on stderr.
@@ -178,6 +181,10 @@ class Job:
         if out is not None:
             job = job.replace(run={"output": os.fspath(out)})
         folder = job.output
+        # The files of given data would make an empty folder one with files but no run.
+        own = {"data", "LOCK"}
+        found = any(path.name not in own for path in list_folder(folder))
+        overwrite = overwrite and (resume or found)
         before = set(list_folder(folder / "data"))
         job = job._with_data(folder / "data", data, valid, test)
         listeners: typing.List[typing.Any] = [Progress()] if progress else []
@@ -185,7 +192,9 @@ class Job:
         begin = None if start is None else os.fspath(start)
         try:
             with job._locating():
-                report, stopped_by = _zillion.train(job._json(), resume, begin, handler)
+                report, stopped_by = _zillion.train(
+                    job._json(), resume, overwrite, begin, handler
+                )
         except (JobError, Refused):
             # Nothing was trained, so the folder is left as it was.
             for path in set(list_folder(folder / "data")) - before:

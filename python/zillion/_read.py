@@ -75,9 +75,12 @@ def read(
 
     ``job`` is a job or the path of a job file. ``data`` is what ``Job.train`` takes; without it,
     the files of the job's ``split`` (train, valid or test) are read. Rows come in the order of the
-    files, or shuffled as in the epoch ``epoch``, counted from 0. ``batch_size`` is the number of rows of a
-    batch; without it, that of the job. Features that need statistics
-    take them from the job's training data, or from ``data`` if that is the split ``train``.
+    files, or as the trainer takes them in the epoch ``epoch``, counted from 0: shuffled unless
+    ``data.shuffle`` is false, and without a smaller last batch under ``train.drop_last``. The split
+    ``train`` has the rows that ``data.sample`` and ``data.negatives`` choose, and whole groups in
+    each batch if the loss compares rows of a group. ``batch_size`` is the number of rows of a
+    batch; without it, that of the job. Features that need statistics take them from the job's
+    training data, or from ``data`` if that is the split ``train``.
     """
     need_module("numpy", "zl.read")
     if split not in SPLITS:

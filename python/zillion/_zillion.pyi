@@ -12,6 +12,7 @@ def check(job: str, sample: int) -> str: ...
 def train(
     job: str,
     resume: bool,
+    overwrite: bool,
     start: typing.Optional[str],
     handler: typing.Callable[[str, str], bool],
 ) -> typing.Tuple[str, typing.Optional[BaseException]]: ...

@@ -147,6 +147,34 @@ def test_shuffled_batches_have_the_same_rows(job, rows):
     assert numpy.array_equal(numpy.sort(orders[0]), numpy.sort(plain))
 
 
+def test_reading_takes_the_rows_of_a_training(job, rows):
+    def count(job, **more):
+        return sum(batch.rows for batch in zl.read(job, rows, **more))
+
+    half = job.replace(data={"sample": 0.5})
+    assert 800 < count(half) < 1200
+    # Every row of the other splits counts.
+    assert count(half, split="valid") == len(rows)
+    fewer = job.replace(data={"negatives": {"keep": 0.25, "label": "click"}})
+    clicks = [label for b in zl.read(fewer, rows) for label in b.labels["click"].values]
+    assert sum(clicks) == sum(row["click"] for row in rows)
+    assert len(clicks) < len(rows)
+    fixed = job.replace(data={"shuffle": False}, train={"drop_last": True})
+    batches = list(zl.read(fixed, rows, batch_size=600, epoch=0))
+    assert [batch.rows for batch in batches] == [600, 600, 600]
+    assert list(batches[0].labels["click"].values) == [row["click"] for row in rows[:600]]
+
+
+def test_reading_keeps_groups_whole(job, rows):
+    grouped = job.replace(
+        columns={"group": "user"}, train={"loss": {"click": {"kind": "pairwise"}}}
+    )
+    ordered = sorted(rows, key=lambda row: row["user"])
+    batches = list(zl.read(grouped, ordered, batch_size=300, epoch=1))
+    groups = [set(batch.group) for batch in batches]
+    assert len(groups) > 3 and sum(map(len, groups)) == len({row["user"] for row in rows})
+
+
 def test_reading_names_what_is_wrong(job, rows):
     with pytest.raises(zl.JobError, match="unknown split"):
         next(zl.read(job, rows, split="tests"))

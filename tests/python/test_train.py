@@ -59,6 +59,31 @@ def test_callbacks_see_reports_and_can_stop(job, rows, tmp_path):
     assert not rest.interrupted and rest.report["epochs"] == 3
 
 
+def test_overwrite_replaces_a_run(job, rows, tmp_path):
+    folder = tmp_path / "run"
+
+    def train(data, epochs, **more):
+        short = job.replace(train={"epochs": epochs})
+        return short.train(data, out=folder, progress=False, **more)
+
+    # A folder that does not exist yet is as good as that of a run.
+    assert train(rows, 2, overwrite=True).report["epochs"] == 2
+    with pytest.raises(zl.Refused, match="overwrite=True"):
+        train(rows, 1)
+    with pytest.raises(zl.Error, match="choose one of the two"):
+        train(rows, 1, resume=True, overwrite=True)
+    assert zl.Run(folder).report["epochs"] == 2
+    replaced = train(rows[:300], 1, overwrite=True)
+    assert replaced.report["epochs"] == 1
+    assert list(zl.Run(folder).metrics["epoch"]) == [1]
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("all my work")
+    with pytest.raises(zl.Error, match="has files, but no run"):
+        train(rows, 1, overwrite=True)
+    assert [path.name for path in folder.iterdir() if path.is_file()] == ["thesis.tex"]
+
+
 def test_an_exception_in_a_callback_keeps_the_checkpoint(job, rows, tmp_path):
     def fail(kind, figures):
         if kind == "epoch":

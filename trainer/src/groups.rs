@@ -9,7 +9,8 @@ use crate::job::Job;
 
 impl Job {
     /// Returns whether the loss of a label compares the rows of groups.
-    pub(crate) fn compares_groups(&self) -> bool {
+    #[must_use]
+    pub fn compares_groups(&self) -> bool {
         self.schema.labels.iter().any(|label| self.loss_of(&label.name).compares_groups())
     }
 

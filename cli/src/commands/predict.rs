@@ -73,8 +73,9 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     let kind =
         |task: &Task| labels.get(task.label.of()).map(|label| label.kind).unwrap_or_default();
     let tasks = loaded.job.tasks().into_iter();
-    let tasks = tasks.map(|task| (task.name.clone(), kind(&task))).collect();
-    let kept = KeptColumns::open(&data, input, &args.keep)?;
+    let tasks: Vec<_> = tasks.map(|task| (task.name.clone(), kind(&task))).collect();
+    let columns = if args.json { Vec::new() } else { score_lines::header(&tasks) };
+    let kept = KeptColumns::open(&data, input, &args.keep, &columns)?;
     let mut scores = ScoreLines::new(out, args.json, tasks, kept)?;
     let sides: Vec<String> = loaded.job.schema.sides.iter().map(|s| s.name.clone()).collect();
     let mut side_missing = vec![0; sides.len()];

@@ -24,13 +24,25 @@ pub(super) struct KeptColumns {
 }
 
 impl KeptColumns {
-    /// Opens a file whose columns `names` are kept. Returns `None` if there are no names.
-    pub(super) fn open(data: &DataConfig, input: &Path, names: &[String]) -> Result<Option<Self>> {
+    /// Opens a file whose columns `names` are kept. Returns `None` if there are no names. `scores`
+    /// are the names of the columns of scores that stand in the same line, none in JSON.
+    pub(super) fn open(
+        data: &DataConfig,
+        input: &Path,
+        names: &[String],
+        scores: &[&str],
+    ) -> Result<Option<Self>> {
         if names.is_empty() {
             return Ok(None);
         }
         if let Some(at) = (1..names.len()).find(|&at| names[..at].contains(&names[at])) {
             return usage_error(format!("column `{}` is twice in --keep; name it once", names[at]));
+        }
+        if let Some(name) = names.iter().find(|name| scores.contains(&name.as_str())) {
+            return usage_error(format!(
+                "column `{name}` of --keep has the name of a column of scores, so the lines would \
+                 have two columns `{name}`; add --json, which sets kept columns apart, or leave it out"
+            ));
         }
         if input.as_os_str() == "-" {
             return usage_error(
@@ -105,7 +117,8 @@ mod tests {
         let file = folder.path().join("rows.csv");
         std::fs::write(&file, "id,x,note\n1234567890123456789012,1.50,a b\n007,,\n").unwrap();
         let names = ["note", "id", "x"].map(str::to_owned);
-        let mut kept = KeptColumns::open(&DataConfig::default(), &file, &names).unwrap().unwrap();
+        let mut kept =
+            KeptColumns::open(&DataConfig::default(), &file, &names, &[]).unwrap().unwrap();
         let row = kept.next_row().unwrap();
         let cells: Vec<String> = row.iter().map(|value| cell("c", value).unwrap()).collect();
         assert_eq!(cells, ["a b", "1234567890123456789012", "1.50"]);
@@ -118,12 +131,14 @@ mod tests {
         std::fs::write(&file, "{\"id\":18446744073709551615,\"x\":0.1}\n{\"id\":1e30,\"x\":2}\n")
             .unwrap();
         let names = ["id", "x"].map(str::to_owned);
-        let mut kept = KeptColumns::open(&DataConfig::default(), &file, &names).unwrap().unwrap();
+        let mut kept =
+            KeptColumns::open(&DataConfig::default(), &file, &names, &[]).unwrap().unwrap();
         let refused = kept.next_row().unwrap_err().to_string();
         assert!(refused.contains("rounded to 64 bits") && refused.contains("`id`"), "{refused}");
         std::fs::write(&file, "{\"id\":18446744073709551615,\"x\":0.1}\n{\"id\":-5,\"x\":true}\n")
             .unwrap();
-        let mut kept = KeptColumns::open(&DataConfig::default(), &file, &names).unwrap().unwrap();
+        let mut kept =
+            KeptColumns::open(&DataConfig::default(), &file, &names, &[]).unwrap().unwrap();
         let mut cells = || -> Vec<String> {
             kept.next_row().unwrap().iter().map(|value| cell("c", value).unwrap()).collect()
         };
@@ -139,12 +154,13 @@ mod tests {
         std::fs::write(&file, "id\n1\n").unwrap();
         let open = |file: &Path, names: &[&str]| {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-            let opened = KeptColumns::open(&DataConfig::default(), file, &names);
+            let opened = KeptColumns::open(&DataConfig::default(), file, &names, &["click"]);
             opened.map(|kept| kept.is_some()).map_err(|error| error.to_string())
         };
         assert_eq!(open(&file, &[]), Ok(false));
         assert!(open(&file, &["id", "id"]).unwrap_err().contains("`id` is twice"));
         assert!(open(Path::new("-"), &["id"]).unwrap_err().contains("stdin"));
+        assert!(open(&file, &["id", "click"]).unwrap_err().contains("two columns `click`"));
         assert!(open(&file, &["user"]).unwrap_err().contains("column `user` of kept column"));
     }
 }

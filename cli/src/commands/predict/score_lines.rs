@@ -32,8 +32,7 @@ impl<W: Write> ScoreLines<W> {
         kept: Option<KeptColumns>,
     ) -> io::Result<Self> {
         if !json {
-            let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
-            let header = if names.is_empty() { "score".to_owned() } else { names.join("\t") };
+            let header = header(&tasks).join("\t");
             for name in kept.iter().flat_map(KeptColumns::names) {
                 write!(out, "{name}\t")?;
             }
@@ -68,9 +67,13 @@ impl<W: Write> ScoreLines<W> {
         let values = kept.next_row()?;
         let columns = kept.names().iter().zip(&values);
         if *json {
-            let columns = columns.map(|(name, value)| (name.clone(), kept_columns::json(value)));
-            let object = serde_json::Value::Object(columns.collect());
-            return write!(out, r#","kept":{object}"#);
+            // The columns keep the order in which they were named.
+            for (at, (name, value)) in columns.enumerate() {
+                let start = if at == 0 { r#","kept":{"# } else { "," };
+                let name = serde_json::to_string(name)?;
+                write!(out, "{start}{name}:{}", kept_columns::json(value))?;
+            }
+            return write!(out, "}}");
         }
         for (name, value) in columns {
             write!(out, "{}\t", kept_columns::cell(name, value)?)?;
@@ -149,6 +152,14 @@ impl<W: Write> ScoreLines<W> {
     }
 }
 
+/// Returns the names of the columns of scores in lines of cells.
+pub(super) fn header(tasks: &[(String, LabelKind)]) -> Vec<&str> {
+    match tasks {
+        [] => vec!["score"],
+        tasks => tasks.iter().map(|(name, _)| name.as_str()).collect(),
+    }
+}
+
 /// Returns the name of a class without the name of its label.
 fn class_of(task: &str) -> &str {
     task.split_once('=').map_or(task, |(_, class)| class)
@@ -224,6 +235,24 @@ mod tests {
             "{\"row\":0,\"logit\":0,\"probability\":0.5,\"tasks\":{\"a\":{\"logit\":0,\"probability\":0.5},\
              \"b\":{\"logit\":0,\"probability\":0.5}}}\n"
         );
+    }
+
+    #[test]
+    fn kept_columns_have_the_order_of_their_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rows.csv");
+        std::fs::write(&file, "b,click,c\n1,0,x\n2,1,y\n").unwrap();
+        let names = ["c", "click", "b"].map(str::to_owned);
+        let data = zillion_reader::DataConfig::default();
+        let kept = KeptColumns::open(&data, &file, &names, &[]).unwrap();
+        let tasks = vec![("click".to_owned(), LabelKind::Binary)];
+        let mut out = Vec::new();
+        let mut lines = ScoreLines::new(&mut out, true, tasks, kept).unwrap();
+        lines.write(&[&[0.0]], &[1]).unwrap();
+        assert!(lines.finish(None).unwrap());
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with(r#"{"row":0,"kept":{"c":"x","click":"0","b":"1"},"#), "{text}");
+        assert!(text.contains(r#"{"row":1,"kept":{"c":"y","click":"1","b":"2"},"#), "{text}");
     }
 
     #[test]

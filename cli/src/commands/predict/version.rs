@@ -12,7 +12,7 @@ use zillion_rows::layer::Unthrottled;
 use zillion_scorer::{ScoringDevice, Servable};
 
 use super::kept_columns::KeptColumns;
-use super::score_lines::ScoreLines;
+use super::score_lines::{self, ScoreLines};
 use crate::args::PredictArgs;
 use crate::device::chosen_gpu;
 use crate::operator;
@@ -50,9 +50,10 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
 
     let mut rows = RawRows::open(&data, &[input.to_owned()], schema)?;
     let names = servable.tasks().iter().filter(|_| servable.has_predictions()).enumerate();
-    let tasks = names.map(|(at, name)| (name.clone(), servable.kind_of_task(at))).collect();
+    let tasks: Vec<_> = names.map(|(at, name)| (name.clone(), servable.kind_of_task(at))).collect();
     let out = BufWriter::new(io::stdout().lock());
-    let kept = KeptColumns::open(&data, input, &args.keep)?;
+    let columns = if args.json { Vec::new() } else { score_lines::header(&tasks) };
+    let kept = KeptColumns::open(&data, input, &args.keep, &columns)?;
     let mut scores = ScoreLines::new(out, args.json, tasks, kept)?;
     let (mut missing, mut missing_side_rows) = (0, 0);
     let mut failed = None;
