@@ -160,7 +160,11 @@ impl TimeRule {
         match value {
             RawValue::Missing => Ok(None),
             RawValue::Int(count) => self.read_count(*count).map(Some),
-            RawValue::Uint(_) | RawValue::Bool(_) => Err(ValueError::NotTime),
+            // A number above those of `i64` is of no year, in every unit.
+            RawValue::Uint(count) => {
+                self.read_count(i64::try_from(*count).unwrap_or(i64::MAX)).map(Some)
+            }
+            RawValue::Bool(_) => Err(ValueError::NotTime),
             RawValue::Float(count) => self.read_float(*count).map(Some),
             RawValue::Text(text) if text.is_empty() => Ok(None),
             RawValue::Text(text) => self.read_text(text.as_bytes()).map(Some),
@@ -298,6 +302,7 @@ mod tests {
         let moment = rule.read_count(1_700_000_000).unwrap();
         let values = [
             RawValue::Int(1_700_000_000),
+            RawValue::Uint(1_700_000_000),
             RawValue::Float(1_700_000_000.0),
             RawValue::Text("1700000000".into()),
             RawValue::Text("1700000000.0".into()),
@@ -317,6 +322,11 @@ mod tests {
         assert_eq!(no_unit.read(&RawValue::Int(1_700_000_000)), Err(ValueError::NoTimeUnit));
         assert_eq!(rule.read(&RawValue::Float(f64::NAN)), Err(ValueError::NotFinite));
         assert_eq!(rule.read(&RawValue::Bool(true)), Err(ValueError::NotTime));
+        for count in [u64::MAX, 1 << 63, 1_700_000_000_000] {
+            let unit = rule.unit.unwrap();
+            assert_eq!(rule.read(&RawValue::Uint(count)), Err(ValueError::NotInUnit(unit)));
+        }
+        assert_eq!(no_unit.read(&RawValue::Uint(1_700_000_000)), Err(ValueError::NoTimeUnit));
     }
 
     #[test]

@@ -147,14 +147,16 @@ def test_shuffled_batches_have_the_same_rows(job, rows):
     assert numpy.array_equal(numpy.sort(orders[0]), numpy.sort(plain))
 
 
-def test_reading_takes_the_rows_of_a_training(job, rows):
+def test_reading_takes_the_rows_of_a_training(job, rows, tmp_path):
     def count(job, **more):
         return sum(batch.rows for batch in zl.read(job, rows, **more))
 
     half = job.replace(data={"sample": 0.5})
     assert 800 < count(half) < 1200
     # Every row of the other splits counts.
-    assert count(half, split="valid") == len(rows)
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    of_file = half.replace(data={"train": str(tmp_path / "rows.jsonl")})
+    assert count(of_file, split="valid") == len(rows)
     fewer = job.replace(data={"negatives": {"keep": 0.25, "label": "click"}})
     clicks = [label for b in zl.read(fewer, rows) for label in b.labels["click"].values]
     assert sum(clicks) == sum(row["click"] for row in rows)

@@ -1,8 +1,9 @@
 //! Tests of a label of classes, from the job file to the server and the exported model.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::harness::{ROWS, Workplace, csv, stderr, stdout, zillion};
+use crate::harness::{ROWS, Workplace, csv};
+use crate::scored::{ExportedNames, predicted, predicted_lines};
 use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate, output};
 use crate::serving::{bits, publishing};
 
@@ -17,12 +18,6 @@ const CLASSES: [&str; 8] = [
     "train.plateau.metric='accuracy'",
 ];
 
-fn predict(arguments: &[&str]) -> String {
-    let output = zillion(arguments).output().expect("the binary runs");
-    assert!(output.status.success(), "{}", stderr(&output));
-    stdout(&output)
-}
-
 #[test]
 fn each_class_has_a_probability_by_every_way_of_scoring() {
     let place = Workplace::new();
@@ -33,9 +28,7 @@ fn each_class_has_a_probability_by_every_way_of_scoring() {
     operate(&place, &["publish", &run, "--set", &format!("data.root={}", place.text(""))]);
 
     // The checkpoint and the version predict the same probabilities, which sum to 1.
-    let lines = predict(&["predict", &run, &rows, "--json"]);
-    let lines: Vec<Value> =
-        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let lines = predicted_lines(&[&run, &rows]);
     let mut probabilities: Vec<f32> = Vec::new();
     for line in &lines {
         let of = |class: &str| line["probabilities"][class].as_f64().expect("a probability");
@@ -44,12 +37,9 @@ fn each_class_has_a_probability_by_every_way_of_scoring() {
         probabilities.extend([of("1") as f32, of("0") as f32]);
     }
     let registry = place.text(REGISTRY);
-    let version = ["predict", "--registry", &registry, "--model", MODEL, &rows, "--json"];
-    let of_version = predict(&version);
-    let of_version: Vec<Value> =
-        of_version.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(of_version, lines);
-    assert!(predict(&["predict", &run, &rows]).starts_with("label=1\tlabel=0\n"));
+    let version = ["--registry", &registry, "--model", MODEL, &rows];
+    assert_eq!(predicted_lines(&version), lines);
+    assert!(predicted(&[&run, &rows]).starts_with("label=1\tlabel=0\n"));
 
     // The server answers with one row of probabilities for each row.
     let mut server = Server::start(&place, &[]);
@@ -75,9 +65,6 @@ fn each_class_has_a_probability_by_every_way_of_scoring() {
     assert_eq!(reply.status, 400, "{reply:?}");
 
     // The exported model has the probabilities of all classes, and a column for each.
-    let folder = place.text("exported");
-    operate(&place, &["model", "export", "--output", &folder, "--json"]);
-    let model = std::fs::read(place.path("exported").join("graph.onnx")).expect("a model");
-    let has = |name: &str| model.windows(name.len()).any(|bytes| bytes == name.as_bytes());
-    assert!(has("probabilities") && has("logits/label=0"));
+    let exported = ExportedNames::of(&place);
+    assert!(exported.has("probabilities") && exported.has("logits/label=0"));
 }

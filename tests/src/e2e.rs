@@ -58,6 +58,7 @@ mod retrieval_serving;
 mod row_tools;
 mod row_types;
 mod schedule;
+mod scored;
 mod server;
 mod service;
 mod serving;

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::harness::{ROWS, Workplace, csv, stderr, stdout, zillion};
+use crate::harness::{ROWS, Workplace, csv};
+use crate::scored::{ExportedNames, predicted, predicted_lines};
 use crate::server::{MODEL, REGISTRY, Server, floats, infer_body, instances, operate, output};
 use crate::serving::{bits, publishing};
 
@@ -15,12 +16,6 @@ const COUNT: [&str; 6] = [
     "train.plateau.metric='rmse'",
 ];
 
-fn predict(arguments: &[&str]) -> String {
-    let output = zillion(arguments).output().expect("the binary runs");
-    assert!(output.status.success(), "{}", stderr(&output));
-    stdout(&output)
-}
-
 #[test]
 fn a_count_is_predicted_as_its_mean_by_every_way_of_scoring() {
     let place = Workplace::new();
@@ -32,30 +27,16 @@ fn a_count_is_predicted_as_its_mean_by_every_way_of_scoring() {
     operate(&place, &["publish", &run, "--set", &format!("data.root={}", place.text(""))]);
 
     // The checkpoint and the version predict the exponential of the score, to the bit.
-    let lines = predict(&["predict", &run, &rows, "--json"]);
-    let lines: Vec<Value> =
-        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let lines = predicted_lines(&[&run, &rows]);
     let number = |line: &Value, key: &str| line[key].as_f64().expect("a number");
     let scores: Vec<f32> = lines.iter().map(|line| number(line, "score") as f32).collect();
     for (line, &score) in lines.iter().zip(&scores) {
         assert_eq!(number(line, "prediction"), f64::from(score).exp());
     }
-    let version = [
-        "predict",
-        "--registry",
-        &place.text(REGISTRY),
-        "--model",
-        MODEL,
-        &rows,
-        "--json",
-        "--batch",
-        "500",
-    ];
-    let of_version = predict(&version);
-    let of_version: Vec<Value> =
-        of_version.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(of_version, lines);
-    let table = predict(&["predict", &run, &rows]);
+    let registry = place.text(REGISTRY);
+    let version = ["--registry", &registry, "--model", MODEL, &rows, "--batch", "500"];
+    assert_eq!(predicted_lines(&version), lines);
+    let table = predicted(&[&run, &rows]);
     let first = table.lines().nth(1).and_then(|line| line.parse::<f64>().ok());
     assert_eq!(first, Some(number(&lines[0], "prediction")));
 
@@ -76,9 +57,6 @@ fn a_count_is_predicted_as_its_mean_by_every_way_of_scoring() {
     assert_eq!(bits(&floats(&reply.json()["predictions"])), bits(&means[..500]));
 
     // The exported model has the output too.
-    let folder = place.text("exported");
-    operate(&place, &["model", "export", "--output", &folder, "--json"]);
-    let model = std::fs::read(place.path("exported").join("graph.onnx")).expect("a model");
-    let has = |name: &str| model.windows(name.len()).any(|bytes| bytes == name.as_bytes());
-    assert!(has("predictions") && !has("probabilities"));
+    let exported = ExportedNames::of(&place);
+    assert!(exported.has("predictions") && !exported.has("probabilities"));
 }

@@ -121,6 +121,21 @@ fn times_and_vectors_score_alike_in_every_way() {
     let reply = server.post(&format!("/v2/models/{MODEL}/infer"), body.to_string().as_bytes());
     assert_eq!(reply.status, 200, "{reply:?}");
     assert_eq!(bits(&output(&reply, "probabilities")), bits(&wanted[1..3]));
+    // Whole numbers score alike, with a sign and without.
+    let seconds = |datatype: &str| {
+        json!({ "inputs": [
+            { "name": "user", "shape": [2], "datatype": datatype, "data": of("user") },
+            { "name": "seen", "shape": [2], "datatype": datatype,
+              "data": [1_714_608_000, 1_714_653_123] },
+            { "name": "taste", "shape": [2, 3], "datatype": "FP32", "data": taste },
+        ]})
+    };
+    let mut score = |body: Value| {
+        let reply = server.post(&format!("/v2/models/{MODEL}/infer"), body.to_string().as_bytes());
+        assert_eq!(reply.status, 200, "{reply:?}");
+        bits(&output(&reply, "probabilities"))
+    };
+    assert_eq!(score(seconds("UINT64")), score(seconds("INT64")));
     for (name, value, problem) in [
         ("seen", json!("yesterday"), "not a time"),
         ("seen", json!(1_714_608_000_000_u64), "seconds since 1970"),

@@ -59,12 +59,13 @@ impl<W: Write> ScoreLines<W> {
     /// its kept columns.
     fn begin_row(&mut self) -> io::Result<()> {
         let Self { out, json, kept, row, .. } = self;
+        // A row whose kept columns cannot be read begins no line.
+        let values = kept.as_mut().map(KeptColumns::next_row).transpose()?;
         if *json {
             write!(out, r#"{{"row":{row}"#)?;
         }
         *row += 1;
-        let Some(kept) = kept else { return Ok(()) };
-        let values = kept.next_row()?;
+        let (Some(kept), Some(values)) = (kept, values) else { return Ok(()) };
         let columns = kept.names().iter().zip(&values);
         if *json {
             // The columns keep the order in which they were named.
@@ -75,10 +76,9 @@ impl<W: Write> ScoreLines<W> {
             }
             return write!(out, "}}");
         }
-        for (name, value) in columns {
-            write!(out, "{}\t", kept_columns::cell(name, value)?)?;
-        }
-        Ok(())
+        let cells = columns.map(|(name, value)| kept_columns::cell(name, value));
+        let cells: Vec<String> = cells.collect::<io::Result<_>>()?;
+        cells.iter().try_for_each(|cell| write!(out, "{cell}\t"))
     }
 
     fn write_row(&mut self, logits: &[f32]) -> io::Result<()> {
@@ -253,6 +253,26 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(text.starts_with(r#"{"row":0,"kept":{"c":"x","click":"0","b":"1"},"#), "{text}");
         assert!(text.contains(r#"{"row":1,"kept":{"c":"y","click":"1","b":"2"},"#), "{text}");
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_kept_begins_no_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = zillion_reader::DataConfig::default();
+        for (file, text, json, problem) in [
+            ("rows.jsonl", "{\"c\":[1,2]}\n", true, "reads one value in each row"),
+            ("rows.jsonl", "{\"c\":\"a\\tb\"}\n", false, "a text with a tab"),
+        ] {
+            let file = folder.path().join(file);
+            std::fs::write(&file, text).unwrap();
+            let kept = KeptColumns::open(&data, &file, &["c".to_owned()], &[]).unwrap();
+            let mut out = Vec::new();
+            let mut lines = ScoreLines::new(&mut out, json, Vec::new(), kept).unwrap();
+            let failed = lines.write(&[&[0.5]], &[]).unwrap_err();
+            let error = lines.finish(Some(failed)).unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+            assert_eq!(String::from_utf8(out).unwrap(), if json { "" } else { "c\tscore\n" });
+        }
     }
 
     #[test]
