@@ -130,7 +130,7 @@ fn times_and_vectors_score_alike_in_every_way() {
             { "name": "taste", "shape": [2, 3], "datatype": "FP32", "data": taste },
         ]})
     };
-    let mut score = |body: Value| {
+    let score = |body: Value| {
         let reply = server.post(&format!("/v2/models/{MODEL}/infer"), body.to_string().as_bytes());
         assert_eq!(reply.status, 200, "{reply:?}");
         bits(&output(&reply, "probabilities"))
