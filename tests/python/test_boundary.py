@@ -32,7 +32,7 @@ def calls(job, run, tmp_path):
         "effective": lambda: _zillion.effective(text),
         "validate": lambda: _zillion.validate(text),
         "check": lambda: _zillion.check(text, 10),
-        "train": lambda: _zillion.train(text, False, None, lambda kind, figures: True),
+        "train": lambda: _zillion.train(text, False, False, None, lambda kind, figures: True),
         "Model": lambda: _zillion.Model(str(run.folder), None),
         "predict": lambda: model.predict([file], None),
         "evaluate": lambda: model.evaluate([file], None),
