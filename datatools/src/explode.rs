@@ -3,7 +3,7 @@
 //! The other columns of a row are repeated for each of its elements. If several columns are
 //! exploded, the lists of a row must have the same length, and element `i` of each list goes to the
 //! same new row. The files are read once. Memory contains one batch of rows with their lists, and
-//! new rows of at most [`BYTES`] at a time, however long the lists and the repeated values are.
+//! new rows of about [`BYTES`] at a time, however long the lists and the repeated values are.
 
 mod weight;
 
