@@ -156,16 +156,18 @@ fn open_in_browser(folder: &Path, page: &str) {
 }
 
 #[test]
-fn misplaced_files_and_swapped_arguments_are_named() {
+fn misplaced_files_are_found_and_swapped_arguments_named() {
     let place = workplace();
     let folder = place.path();
     let elsewhere = tempfile::tempdir().expect("a folder");
     let job = folder.join("job.toml").display().to_string();
-    let said = fail(elsewhere.path(), &["train", &job]);
-    let root = format!("--set data.root={}", folder.display());
-    assert!(said.contains("`data.train`") && said.contains(&root), "{said}");
-    let root = format!("data.root={}", folder.display());
-    succeed(elsewhere.path(), &["train", &job, "--set", &root]);
+    // Some files are beside the job file, and some below the current folder.
+    std::fs::write(elsewhere.path().join("other.csv"), "user,item,label\n1,2,0\n").expect("a file");
+    let said = fail(elsewhere.path(), &["train", &job, "--set", "data.valid=other.csv"]);
+    assert!(said.contains("`data.train`") && said.contains("set `data.root`"), "{said}");
+    // All of them are beside the job file.
+    succeed(elsewhere.path(), &["train", &job]);
+    assert!(elsewhere.path().join("runs/clicks").is_dir());
     let said = fail(elsewhere.path(), &["predict", &job, "runs/clicks"]);
     assert!(said.contains("the arguments are swapped"), "{said}");
 }

@@ -38,6 +38,7 @@ pub fn load(
 ) -> Result<Value> {
     let mut job = read(path, 0).map_err(as_usage)?;
     overlay(&mut job, environment, sets)?;
+    find_root(&mut job, path)?;
     Ok(Value::Table(job))
 }
 
@@ -46,39 +47,6 @@ pub fn load(
 pub fn load_job(path: &Path, sets: &[String]) -> Result<Job> {
     let value = load(path, std::env::vars(), sets)?;
     Job::from_value(value).with_context(|| path.display().to_string())
-}
-
-/// Checks that the files of a job that do not exist are not beside the job file. `path` is the path
-/// of the job file.
-///
-/// # Errors
-/// Returns an error for the first file that lies below the folder of the job file, but not below
-/// the current folder to which `data.root` is relative.
-pub fn refuse_misplaced(job: &Job, path: &Path) -> Result<()> {
-    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
-        return Ok(());
-    };
-    let root = Path::new(&job.data.root);
-    let lists = [("train", &job.data.train), ("valid", &job.data.valid), ("test", &job.data.test)];
-    for (key, paths) in lists {
-        let is_plain = |name: &&String| !name.contains("://") && !name.contains(['*', '?', '[']);
-        for name in paths.0.iter().filter(is_plain) {
-            let beside = folder.join(root).join(name);
-            if !root.join(name).exists() && beside.exists() {
-                let wanted = folder.join(root);
-                return usage_error(format!(
-                    "`data.{key}`: the file `{}` does not exist, but `{}` does; `data.root` is \
-                     relative to the current folder, not to the job file: run the command in \
-                     `{}`, or give --set data.root={}",
-                    root.join(name).display(),
-                    beside.display(),
-                    folder.display(),
-                    wanted.display()
-                ));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Reads a job file. The environment of the process overrides its settings. Returns the job and its
@@ -153,6 +121,68 @@ fn read(path: &Path, depth: usize) -> Result<Table> {
     Ok(merged)
 }
 
+/// Sets `data.root` of a job to the folder of the job file if the files of the job are there, and
+/// not below the current folder, to which `data.root` is relative otherwise. `path` is the path of
+/// the job file. The log says that the root was changed.
+///
+/// # Errors
+/// Returns an error if some files are in the one folder and some in the other.
+fn find_root(job: &mut Table, path: &Path) -> Result<()> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    let Some(Value::Table(data)) = job.get_mut("data") else { return Ok(()) };
+    let root = data.get("root").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if root.contains("://") {
+        return Ok(());
+    }
+    let root = Path::new(&root);
+    let beside = folder.join(root);
+    let (mut found_here, mut found_beside) = (None, None);
+    for (key, name) in ["train", "valid", "test"].iter().flat_map(|key| names_of(data, key)) {
+        let is_plain = !name.contains("://") && !name.contains(['*', '?', '[']);
+        if !is_plain || Path::new(name).is_absolute() {
+            continue;
+        }
+        if root.join(name).exists() {
+            found_here.get_or_insert((key, name));
+        } else if beside.join(name).exists() {
+            found_beside.get_or_insert((key, name));
+        }
+    }
+    let Some((key, name)) = found_beside else { return Ok(()) };
+    if let Some((other, there)) = found_here {
+        return usage_error(format!(
+            "`data.{key}`: the file `{}` does not exist, but `{}` does, and `{}` of `data.{other}` \
+             is not beside the job file; set `data.root` to the folder of all files",
+            root.join(name).display(),
+            beside.join(name).display(),
+            root.join(there).display(),
+        ));
+    }
+    tracing::warn!(
+        "`data.root`: the file `{}` does not exist, but `{}` does, so files are read from the \
+         folder of the job file",
+        root.join(name).display(),
+        beside.join(name).display(),
+    );
+    let beside = beside.to_string_lossy().into_owned();
+    data.insert("root".to_owned(), Value::String(beside));
+    Ok(())
+}
+
+/// Returns the key and each of the names that a list of files has.
+fn names_of<'a>(data: &'a Table, key: &&'static str) -> Vec<(&'static str, &'a str)> {
+    let key = *key;
+    match data.get(key) {
+        Some(Value::String(name)) => vec![(key, name)],
+        Some(Value::Array(names)) => {
+            names.iter().filter_map(Value::as_str).map(|name| (key, name)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// Returns whether an environment variable is known to Zillion but is not a setting of a job.
 fn is_of_others(name: &str) -> bool {
     NOT_SETTINGS.contains(&name) || zillion_store::STORE_SETTINGS.contains(&name)
@@ -188,6 +218,36 @@ fn assignment(key: &str, value: &str) -> Result<Table> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_beside_the_job_file_are_found() {
+        let place = tempfile::tempdir().unwrap();
+        let job_file = place.path().join("job.toml");
+        let root_of = |text: &str| {
+            let mut job: Table = text.parse().unwrap();
+            find_root(&mut job, &job_file).map(|()| job["data"].get("root").cloned())
+        };
+        // A file that is nowhere, and one below the current folder.
+        assert_eq!(root_of("[data]\ntrain = 'none.csv'").unwrap(), None);
+        assert_eq!(root_of("[data]\ntrain = 'Cargo.toml'").unwrap(), None);
+        std::fs::create_dir(place.path().join("rows")).unwrap();
+        std::fs::write(place.path().join("rows/a.csv"), "x\n").unwrap();
+        let found = |root: &str| Some(Value::from(place.path().join(root).to_str().unwrap()));
+        assert_eq!(root_of("[data]\ntrain = ['rows/a.csv']").unwrap(), found(""));
+        assert_eq!(root_of("[data]\nroot = 'rows'\nvalid = 'a.csv'").unwrap(), found("rows"));
+        let mixed = "[data]\ntrain = 'rows/a.csv'\nvalid = 'Cargo.toml'";
+        let refused = root_of(mixed).unwrap_err().to_string();
+        assert!(
+            refused.contains("`data.train`") && refused.contains("set `data.root`"),
+            "{refused}"
+        );
+        for kept in ["root = 's3://b'\ntrain = 'a.csv'", "train = 'rows/*.csv'", "train = '/a.csv'"]
+        {
+            let text = format!("[data]\n{kept}");
+            let before: Table = text.parse().unwrap();
+            assert_eq!(root_of(&text).unwrap(), before["data"].get("root").cloned());
+        }
+    }
 
     #[test]
     fn later_layers_win_key_by_key() {

@@ -32,7 +32,6 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     if args.print_config {
         return print_config(&job);
     }
-    job_file::refuse_misplaced(&job, &args.job.job)?;
     if let Some(span) = args.progressive {
         return progressive::run(args, job, span);
     }

@@ -33,7 +33,6 @@ pub(crate) fn run(args: &TuneArgs) -> Result<()> {
     let job = job_file::load_job(&args.job.job, &sets)?;
     let Value::Table(written) = written else { return usage_error("a job is a TOML table") };
     check(&job)?;
-    job_file::refuse_misplaced(&job, &args.job.job)?;
     let config = job.tune.clone().unwrap_or_default();
     let space = Space::new(&written, &job).with_context(|| args.job.job.display().to_string())?;
     let values = space.draw_trials(config.seed.unwrap_or(job.seed), config.trials.get());
