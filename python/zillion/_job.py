@@ -8,6 +8,7 @@ import copy
 import json
 import os
 import pathlib
+import re
 import tempfile
 import typing
 
@@ -20,6 +21,8 @@ from ._run import Run
 
 Sections = typing.Dict[str, typing.Any]
 SPLITS = ("train", "valid", "test")
+# The names of files of given data, which `write_file` makes.
+DATA_FILE = re.compile(r"(train|valid|test)-[0-9a-f]{16}\.\w+")
 
 
 class Job:
@@ -182,7 +185,7 @@ class Job:
             job = job.replace(run={"output": os.fspath(out)})
         folder = job.output
         # The files of given data would make an empty folder one with files but no run.
-        own = {"data", "LOCK"}
+        own = {"data", "LOCK", "checkpoints"}
         found = any(path.name not in own for path in list_folder(folder))
         overwrite = overwrite and (resume or found)
         before = set(list_folder(folder / "data"))
@@ -197,9 +200,12 @@ class Job:
                 )
         except (JobError, Refused):
             # Nothing was trained, so the folder is left as it was.
-            for path in set(list_folder(folder / "data")) - before:
-                path.unlink(missing_ok=True)
+            remove_files(set(list_folder(folder / "data")) - before)
             raise
+        if overwrite:
+            used = {file for split in SPLITS for file in names_of(job, split)}
+            old = (path for path in before if DATA_FILE.fullmatch(path.name))
+            remove_files(path for path in old if os.fspath(path.absolute()) not in used)
         run = Run(folder, report=json.loads(report))
         if isinstance(stopped_by, KeyboardInterrupt):
             raise Interrupted(run) from None
@@ -308,6 +314,18 @@ def merge(into: Sections, patch: typing.Mapping[str, typing.Any]) -> Sections:
         else:
             into[key] = copy.deepcopy(value)
     return into
+
+
+def names_of(job: Job, split: str) -> typing.List[str]:
+    """Returns the names of the files of a split."""
+    names = job.to_dict().get("data", {}).get(split, [])
+    return [names] if isinstance(names, str) else list(names)
+
+
+def remove_files(paths: typing.Iterable[pathlib.Path]) -> None:
+    """Removes files; one that is gone already is no error."""
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def list_folder(folder: pathlib.Path) -> typing.List[pathlib.Path]:

@@ -11,9 +11,9 @@ import typing
 
 from . import _zillion
 from ._data import Path
-from ._errors import JobError
+from ._errors import JobError, Refused
 from ._frames import need_module
-from ._job import Job
+from ._job import Job, list_folder, remove_files
 from ._progress import Figures
 from ._read import Batch, make_batch
 from ._run import Run
@@ -90,12 +90,18 @@ class Trainer:
             job = job.replace(run={"output": os.fspath(out)})
         self.folder: pathlib.Path = job.output
         self.run: typing.Optional[Run] = None
+        before = set(list_folder(self.folder / "data"))
         job = job._with_data(self.folder / "data", data, valid, test)
         self.job = job
         self._columns = number_columns(job)
         begin = None if start is None else os.fspath(start)
-        with job._locating():
-            self._stepper = _zillion.Stepper(job._json(), resume, begin, list(fetch), norms)
+        try:
+            with job._locating():
+                self._stepper = _zillion.Stepper(job._json(), resume, begin, list(fetch), norms)
+        except (JobError, Refused):
+            # No step was taken, so the folder is left as it was.
+            remove_files(set(list_folder(self.folder / "data")) - before)
+            raise
 
     @property
     def steps(self) -> int:

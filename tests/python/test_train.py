@@ -76,6 +76,13 @@ def test_overwrite_replaces_a_run(job, rows, tmp_path):
     replaced = train(rows[:300], 1, overwrite=True)
     assert replaced.report["epochs"] == 1
     assert list(zl.Run(folder).metrics["epoch"]) == [1]
+    # The data of the old run goes with it.
+    assert len(list((folder / "data").iterdir())) == 1
+    # A run that was killed before its first checkpoint is as good as none.
+    folder = tmp_path / "killed"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "LOCK").touch()
+    assert train(rows, 1, overwrite=True).report["epochs"] == 1
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "thesis.tex").write_text("all my work")
