@@ -1,10 +1,19 @@
 """What the tests share: made-up clicks, and a small job for them."""
 
 import random
+import signal
 
 import pytest
 
 import zillion as zl
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c():
+    """Ctrl-C raises an exception, also where a shell has started the suite in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
