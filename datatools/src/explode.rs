@@ -15,7 +15,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::take::take;
 use zillion_device::{Files, Workers};
-use zillion_reader::Result;
+use zillion_reader::{ColumnType, Result};
 
 use crate::parquet_files::{failed, find_column, setting, wrong_type};
 use crate::rewrite::{RewrittenFile, RowFiles, Transform};
@@ -63,6 +63,17 @@ pub fn explode(
 ) -> Result<Exploded> {
     if spec.columns.is_empty() {
         return Err(setting("no column is named; name at least one column of lists", "columns"));
+    }
+    // An element of a text file that is left out would move the elements behind it.
+    let has_places = spec.columns.len() > 1 || spec.position.is_some();
+    let mut rows = rows.clone();
+    for (name, of) in &mut rows.columns {
+        if let ColumnType::List(raw) = *of
+            && has_places
+            && spec.columns.contains(name)
+        {
+            *of = ColumnType::WholeList(raw);
+        }
     }
     let mut exploder =
         Exploder { spec, schema: Arc::new(Schema::empty()), read: 0, empty: 0, open: None };
@@ -369,6 +380,40 @@ mod tests {
         let items: Vec<Option<i64>> = batch["items"].as_primitive::<Int64Type>().iter().collect();
         assert_eq!(items, [Some(7), Some(8), Some(9), None, None, Some(5)]);
         assert_eq!(batch["position"].null_count(), 2);
+    }
+
+    #[test]
+    fn a_missing_element_of_a_text_file_moves_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = ColumnType::List(zillion_feature::RawType::I64);
+        let run = |name: &str, text: &str, spec: &ExplodeSpec| {
+            let source = folder.path().join(name);
+            std::fs::write(&source, text).unwrap();
+            let columns = ["items", "clicks"].map(|name| (name.to_owned(), list));
+            let rows = RowFiles {
+                config: DataConfig::default(),
+                sources: vec![source],
+                columns: columns.into(),
+                max_bad_rows: 0,
+                out: folder.path().join("out"),
+                overwrite: true,
+            };
+            explode(spec, &rows, &one_worker(), &Files::new(), &mut |_| ())
+        };
+        let json = "{\"items\":[null,11,12],\"clicks\":[0,null,1]}\n";
+        let csv = "items,clicks\n|11|12,0||1\n";
+        let one = ExplodeSpec { columns: vec!["items".to_owned()], ..spec() };
+        for (name, text) in [("a.jsonl", json), ("a.csv", csv)] {
+            for spec in [&spec(), &one] {
+                let refused = run(name, text, spec).unwrap_err().to_string();
+                assert!(refused.contains("has a missing element"), "{refused}");
+            }
+            // Without places, the missing element is one row less.
+            let plain = ExplodeSpec { position: None, ..one.clone() };
+            assert_eq!(run(name, text, &plain).unwrap().files[0].rows, 2);
+        }
+        let whole = "{\"items\":[7,11],\"clicks\":[0,1]}\n";
+        assert_eq!(run("b.jsonl", whole, &spec()).unwrap().files[0].rows, 2);
     }
 
     #[test]

@@ -93,6 +93,10 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
         Refusal::Raw(ValueError::NoText) => says(&format!(
             "is a number with a fraction, which {used_by} cannot read, because such a number has several spellings; write it as a string"
         )),
+        Refusal::ListGap => says(
+            "has a missing element, whose place would be lost; write a value for it, or write the \
+             rows to Parquet, which keeps such elements",
+        ),
         Refusal::List | Refusal::Object | Refusal::Weighted => says(&explain_shape(refusal, field)),
         Refusal::TooManyIds => {
             "the shuffle window has more than 2^31 ids; lower `data.shuffle_window`".to_owned()

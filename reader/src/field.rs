@@ -35,8 +35,9 @@ pub(crate) enum Role {
     /// One id in each row, for a request. The id keeps the form that it has in the file.
     RawId { raw: RawType },
     /// Any number of ids in each row, for a request. The ids keep the form that they have in the
-    /// file. If `weighted` is false, an id with a weight other than 1 is refused.
-    RawIds { raw: RawType, weighted: bool },
+    /// file. If `weighted` is false, an id with a weight other than 1 is refused. If `whole` is
+    /// true, a list with a missing element is refused; otherwise the element is left out.
+    RawIds { raw: RawType, weighted: bool, whole: bool },
     /// A text, for a conversion. One buffer holds all texts, whereas a request has a separate text
     /// for each row.
     Text,

@@ -32,6 +32,8 @@ pub(crate) enum Refusal {
     },
     /// A float inside a vector is missing.
     VectorGap,
+    /// An element of a list is missing, but its place matters.
+    ListGap,
     NoSideRow,
     List,
     Object,

@@ -30,8 +30,10 @@ pub enum ColumnType {
     Text,
     /// The numbers 0 and 1, in any spelling that a label may have.
     Label,
-    /// Lists of ids of this type.
+    /// Lists of ids of this type. Missing elements are left out.
     List(RawType),
+    /// Lists of ids of this type whose elements must all be there, because their places matter.
+    WholeList(RawType),
     /// Lists of ids of this type with a weight for each id (as in a sparse vector). Such a column
     /// becomes two columns: the ids and the weights.
     Weighted(RawType),
@@ -61,7 +63,7 @@ impl fmt::Display for ColumnType {
             Self::Float => f.write_str("float"),
             Self::Text => f.write_str("string"),
             Self::Label => f.write_str("label"),
-            Self::List(raw) => write!(f, "list<{}>", of(raw)),
+            Self::List(raw) | Self::WholeList(raw) => write!(f, "list<{}>", of(raw)),
             Self::Weighted(raw) => write!(f, "weighted<{}>", of(raw)),
         }
     }
@@ -99,8 +101,9 @@ pub(super) fn field(name: &str, of: ColumnType) -> Field {
         ColumnType::Text => Role::Text,
         ColumnType::Float => Role::Number { needed: false },
         ColumnType::Label => Role::Label { optional: true, rule: LabelRule::Flag },
-        ColumnType::List(raw) => Role::RawIds { raw, weighted: false },
-        ColumnType::Weighted(raw) => Role::RawIds { raw, weighted: true },
+        ColumnType::List(raw) => Role::RawIds { raw, weighted: false, whole: false },
+        ColumnType::WholeList(raw) => Role::RawIds { raw, weighted: false, whole: true },
+        ColumnType::Weighted(raw) => Role::RawIds { raw, weighted: true, whole: false },
     };
     Field { used_by: format!("column `{name}`"), column: name.to_owned(), role, slot: Slot::Pass }
 }
@@ -118,7 +121,7 @@ pub(super) fn arrow_fields(name: &str, of: ColumnType) -> Vec<ArrowField> {
         ColumnType::Float => vec![plain(name, DataType::Float64)],
         ColumnType::Text => vec![plain(name, DataType::Utf8)],
         ColumnType::Label => vec![plain(name, DataType::UInt8)],
-        ColumnType::List(raw) => vec![list(name, arrow_type(raw))],
+        ColumnType::List(raw) | ColumnType::WholeList(raw) => vec![list(name, arrow_type(raw))],
         ColumnType::Weighted(raw) => {
             vec![list(name, arrow_type(raw)), list(&format!("{name}.weights"), DataType::Float32)]
         }
@@ -152,7 +155,7 @@ pub(super) fn array_of(pieces: &[Piece], field: usize, of: ColumnType) -> Result
             let labels = labels.zip(mask).map(|(&x, &there)| there.then_some(u8::from(x == 1.0)));
             vec![Arc::new(UInt8Array::from_iter(labels))]
         }
-        ColumnType::List(raw) | ColumnType::Weighted(raw) => {
+        ColumnType::List(raw) | ColumnType::WholeList(raw) | ColumnType::Weighted(raw) => {
             let parts: Vec<ListPart<'_, RawValue<'static>>> =
                 pieces.iter().map(|piece| piece.lists(field)).collect();
             let lengths = parts.iter().flat_map(|part| part.ends.windows(2));

@@ -105,7 +105,7 @@ fn role(feature: &FeatureSpec) -> Role {
         FeatureKind::Vector { size, .. } => Role::RawVector { size: size as usize },
         FeatureKind::Id { raw, .. } => Role::RawId { raw },
         FeatureKind::Ids { raw, .. } | FeatureKind::Sequence { raw, .. } => {
-            Role::RawIds { raw, weighted: false }
+            Role::RawIds { raw, weighted: false, whole: false }
         }
         _ => Role::Number { needed: feature.needs_value() },
     }

@@ -46,6 +46,10 @@ pub(crate) trait Cell {
         }
     }
     fn group(&self) -> Outcome<Option<u64>>;
+    /// Returns whether an element of a list is missing.
+    fn has_gap(&self) -> bool {
+        false
+    }
     /// Appends the floats of a vector to `to`, or nothing if the vector is missing.
     fn floats(&self, to: &mut Vec<f32>) -> Outcome<()>;
     /// Returns the value as it is, for a copy.
@@ -76,7 +80,10 @@ pub(crate) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
             let is_there = cell.text(&mut texts.bytes)?;
             texts.end(is_there);
         }
-        (Role::RawIds { raw, weighted }, Column::RawLists(lists)) => {
+        (Role::RawIds { raw, weighted, whole }, Column::RawLists(lists)) => {
+            if *whole && cell.has_gap() {
+                return Err(Refusal::ListGap);
+            }
             let start = lists.values.len();
             cell.ids(*raw, lists)?;
             let mut weights = lists.weights.iter().flat_map(|weights| &weights[start..]);
@@ -171,6 +178,11 @@ impl Cell for TextCell<'_> {
         std::str::from_utf8(text).map_err(|_| ValueError::NotUtf8)?;
         to.extend_from_slice(text);
         Ok(true)
+    }
+
+    fn has_gap(&self) -> bool {
+        let rules = &self.settings.rules;
+        self.present().is_some_and(|text| rules.split_all(text).any(|id| rules.is_missing(id)))
     }
 
     #[inline]

@@ -84,6 +84,21 @@ impl Cell for JsonCell<'_> {
         Ok(Some(id?))
     }
 
+    fn has_gap(&self) -> bool {
+        let is_missing = |item: &JsonValue<'_>| match *item {
+            JsonValue::Missing => true,
+            JsonValue::Text(_) | JsonValue::Unescaped(..) => self
+                .row
+                .text(*item)
+                .is_none_or(|text| self.settings.rules.is_missing(text.as_bytes())),
+            _ => false,
+        };
+        match self.value {
+            JsonValue::List(start, end) => self.row.items(start, end).iter().any(is_missing),
+            _ => self.text().is_some_and(|text| text.has_gap()),
+        }
+    }
+
     #[inline]
     fn ids<I: RawId>(&self, raw: RawType, list: &mut Lists<I>) -> Outcome<()> {
         match self.value {
