@@ -37,8 +37,11 @@ pub fn load(
     sets: &[String],
 ) -> Result<Value> {
     let mut job = read(path, 0).map_err(as_usage)?;
+    let data = job.get("data").cloned();
     overlay(&mut job, environment, sets)?;
-    find_root(&mut job, path)?;
+    // What the environment and `--set` name is relative to the current folder.
+    let is_as_written = job.get("data") == data.as_ref();
+    find_root(&mut job, path, is_as_written)?;
     Ok(Value::Table(job))
 }
 
@@ -126,38 +129,48 @@ fn read(path: &Path, depth: usize) -> Result<Table> {
 /// the job file. The log says that the root was changed.
 ///
 /// # Errors
-/// Returns an error if some files are in the one folder and some in the other.
-fn find_root(job: &mut Table, path: &Path) -> Result<()> {
+/// Returns an error if some files are in the one folder and some in the other, if files are named
+/// by patterns, or if `is_as_written` is false, because the section then is not that of the file.
+fn find_root(job: &mut Table, path: &Path, is_as_written: bool) -> Result<()> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
         return Ok(());
     };
+    let sides = job.contains_key("side");
     let Some(Value::Table(data)) = job.get_mut("data") else { return Ok(()) };
-    let root = data.get("root").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let root = match data.get("root") {
+        None => String::new(),
+        Some(Value::String(root)) => root.clone(),
+        Some(_) => return Ok(()),
+    };
     if root.contains("://") {
         return Ok(());
     }
     let root = Path::new(&root);
     let beside = folder.join(root);
     let (mut found_here, mut found_beside) = (None, None);
+    let mut is_plain = is_as_written && !sides;
     for (key, name) in ["train", "valid", "test"].iter().flat_map(|key| names_of(data, key)) {
-        let is_plain = !name.contains("://") && !name.contains(['*', '?', '[']);
-        if !is_plain || Path::new(name).is_absolute() {
+        if name.contains("://") || Path::new(name).is_absolute() {
+            continue;
+        }
+        if name.contains(['*', '?', '[']) {
+            is_plain = false;
             continue;
         }
         if root.join(name).exists() {
-            found_here.get_or_insert((key, name));
+            found_here = Some(name);
         } else if beside.join(name).exists() {
             found_beside.get_or_insert((key, name));
         }
     }
     let Some((key, name)) = found_beside else { return Ok(()) };
-    if let Some((other, there)) = found_here {
+    if found_here.is_some() || !is_plain {
         return usage_error(format!(
-            "`data.{key}`: the file `{}` does not exist, but `{}` does, and `{}` of `data.{other}` \
-             is not beside the job file; set `data.root` to the folder of all files",
+            "`data.{key}`: the file `{}` does not exist, but `{}` does, beside the job file; set \
+             `data.root` to the folder of all files, such as {}",
             root.join(name).display(),
             beside.join(name).display(),
-            root.join(there).display(),
+            beside.display(),
         ));
     }
     tracing::warn!(
@@ -225,7 +238,7 @@ mod tests {
         let job_file = place.path().join("job.toml");
         let root_of = |text: &str| {
             let mut job: Table = text.parse().unwrap();
-            find_root(&mut job, &job_file).map(|()| job["data"].get("root").cloned())
+            find_root(&mut job, &job_file, true).map(|()| job["data"].get("root").cloned())
         };
         // A file that is nowhere, and one below the current folder.
         assert_eq!(root_of("[data]\ntrain = 'none.csv'").unwrap(), None);

@@ -68,6 +68,8 @@ pub struct Amount {
     pub huber_delta: Option<f64>,
     /// The median of the numbers.
     pub median: f64,
+    /// A bound from which on a smaller part of the rows is, or `None` if all numbers are equal.
+    pub bound: Option<f64>,
     /// The reason for the guess.
     pub reason: String,
 }
@@ -161,10 +163,21 @@ impl Guess {
         self.columns.retain(|(name, _)| !is_event(name));
         for (name, guessed) in &mut self.columns {
             let known = whole.columns.iter().find(|(of_whole, _)| of_whole == name);
-            if let Some((_, time @ Guessed::Time { .. })) = known {
-                guessed.clone_from(time);
+            let is_time = |guess: &Guessed| matches!(guess, Guessed::Time { .. });
+            if let Some((_, known)) = known.filter(|(_, known)| is_time(known) || is_time(guessed))
+            {
+                guessed.clone_from(known);
             }
         }
+        // A column that is the event time of the part only is a feature.
+        let label = self.label.as_ref().ok().map(|label| &label.name);
+        let known = |name: &String| {
+            label == Some(name)
+                || self.group.as_ref() == Some(name)
+                || self.columns.iter().any(|(own, _)| own == name)
+        };
+        let lost: Vec<_> = whole.columns.iter().filter(|(name, _)| !known(name)).cloned().collect();
+        self.columns.extend(lost);
     }
 }
 

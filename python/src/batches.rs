@@ -1,7 +1,7 @@
 //! The batches of a job, as the trainer gets them, for Python.
 
 use std::num::NonZeroUsize;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result, anyhow};
 use bytemuck::NoUninit;
@@ -20,7 +20,7 @@ use crate::stepper::BatchRows;
 #[pyclass(frozen, module = "zillion._zillion")]
 pub(crate) struct BatchReader {
     stream: Mutex<BatchStream>,
-    schema: Schema,
+    schema: Arc<Schema>,
 }
 
 #[pymethods]
@@ -39,7 +39,7 @@ impl BatchReader {
         call(py, "BatchReader", || {
             let job = read_job(job)?;
             let stream = open(&job, split, batch_rows, epoch)?;
-            Ok(Self { stream: Mutex::new(stream), schema: job.schema })
+            Ok(Self { stream: Mutex::new(stream), schema: Arc::new(job.schema) })
         })
     }
 
@@ -57,7 +57,7 @@ impl BatchReader {
         batch
             .map(|(batch, _)| {
                 let columns = as_dict(py, &batch, &self.schema)?;
-                columns.set_item("handle", BatchRows::from(batch))?;
+                columns.set_item("handle", BatchRows::new(batch, &self.schema))?;
                 Ok(columns)
             })
             .transpose()

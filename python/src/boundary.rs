@@ -109,11 +109,12 @@ pub(crate) fn call_stoppable<T: Send>(
     let flag = stop.clone();
     thread::scope(|scope| {
         let caller = thread::current();
-        let working = scope.spawn(move || {
+        let builder = thread::Builder::new().name("zillion-call".to_owned());
+        let working = builder.spawn_scoped(scope, move || {
             let outcome = guard(name, || work(&flag));
             caller.unpark();
             outcome
-        });
+        })?;
         let mut stopped_by = None;
         while !working.is_finished() {
             py.detach(|| thread::park_timeout(SIGNAL_PAUSE));

@@ -7,12 +7,13 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use serde_json::{Value, json};
+use zillion_console::exit::usage_error;
 use zillion_console::{compute_pool, durable_files};
-use zillion_feature::{Batch, Schema};
+use zillion_feature::{Batch, LabelKind, LabelSpec, Schema};
 use zillion_trainer::{
     EpochReport, InspectOptions, InspectedStep, Job, Observer, StepBatch, SteppedRun, TrainOptions,
     TrainerPlace,
@@ -27,11 +28,14 @@ use crate::train::epoch_figures;
 #[pyclass(frozen, module = "zillion._zillion")]
 pub(crate) struct BatchRows {
     rows: StepBatch,
+    /// The features and labels by which the rows were read.
+    schema: Arc<Schema>,
 }
 
-impl From<Batch> for BatchRows {
-    fn from(batch: Batch) -> Self {
-        Self { rows: batch.into() }
+impl BatchRows {
+    /// Makes the rows of a batch that were read by `schema`.
+    pub(crate) fn new(batch: Batch, schema: &Arc<Schema>) -> Self {
+        Self { rows: batch.into(), schema: schema.clone() }
     }
 }
 
@@ -39,13 +43,15 @@ impl From<Batch> for BatchRows {
 #[pyclass(frozen, module = "zillion._zillion")]
 pub(crate) struct Stepper {
     state: Mutex<Option<State>>,
-    schema: Schema,
+    schema: Arc<Schema>,
 }
 
 /// The run, and what its observer keeps of the present call.
 struct State {
     run: SteppedRun,
     kept: Kept,
+    /// The folder of the run, which receives the curves.
+    folder: PathBuf,
 }
 
 /// The values of a step, and the reports of a call.
@@ -54,7 +60,6 @@ struct Kept {
     inspect: InspectOptions,
     norms: Value,
     fetched: Vec<FetchedNode>,
-    scores: Vec<Vec<f32>>,
     epoch: Value,
     notes: Vec<String>,
 }
@@ -70,30 +75,32 @@ struct FetchedNode {
 /// of its first column, and the bytes of each column as little-endian floats.
 type Fed = (String, usize, Vec<Vec<u8>>);
 
-/// What a step returns: figures as JSON, the bytes of the scores of each task, and for each fetched
+/// The results of a step: figures as JSON, the bytes of the scores of each task, and for each fetched
 /// node its name, its number of columns and its bytes.
 type Stepped<'py> = (String, Vec<Bound<'py, PyBytes>>, Vec<(String, usize, Bound<'py, PyBytes>)>);
 
 #[pymethods]
 impl Stepper {
-    /// Opens a run. `fetch` names the nodes whose values each step returns. With `norms`, a step
+    /// Opens a run. `replacing` tells whether the run in the folder is resumed, and whether it is
+    /// replaced. `fetch` names the nodes whose values each step returns. With `norms`, a step
     /// returns the norms of the gradients.
     #[new]
     fn new(
         py: Python<'_>,
         job: &str,
-        resume: bool,
+        replacing: (bool, bool),
         start: Option<PathBuf>,
         fetch: Vec<String>,
         norms: bool,
     ) -> PyResult<Self> {
         call(py, "Stepper", || {
             let job = read_job(job)?;
-            let schema = job.schema.clone();
+            let schema = Arc::new(job.schema.clone());
             let inspect = InspectOptions { nodes: fetch, steps: norms };
             let mut kept = Kept { inspect, ..Kept::default() };
-            let run = SteppedRun::open(job.clone(), options(&job, resume, start)?, &mut kept)?;
-            Ok(Self { state: Mutex::new(Some(State { run, kept })), schema })
+            let run = SteppedRun::open(job.clone(), options(&job, replacing, start)?, &mut kept)?;
+            let folder = job.output();
+            Ok(Self { state: Mutex::new(Some(State { run, kept, folder })), schema })
         })
     }
 
@@ -103,13 +110,14 @@ impl Stepper {
         let next = call(py, "next_batch", || self.with(|state| Ok(state.run.next_batch()?)))?;
         next.map(|batch| {
             let columns = as_dict(py, &batch.batch, &self.schema)?;
-            columns.set_item("handle", BatchRows { rows: batch })?;
+            columns.set_item("handle", BatchRows { rows: batch, schema: self.schema.clone() })?;
             Ok(columns)
         })
         .transpose()
     }
 
-    /// Trains on a batch. `fed` replaces columns of the batch. `rate` multiplies the learning rates.
+    /// Trains on a batch. `fed` replaces columns of the batch. `rate` multiplies the learning
+    /// rates.
     fn step<'py>(
         &self,
         py: Python<'py>,
@@ -117,10 +125,20 @@ impl Stepper {
         fed: Vec<Fed>,
         rate: f32,
     ) -> PyResult<Stepped<'py>> {
-        let mut rows = batch.get().rows.clone();
+        let BatchRows { rows, schema } = batch.get();
+        let mut rows = rows.clone();
         let (figures, scores, fetched) = call(py, "take_step", || {
-            feed(&mut rows.batch, fed)?;
-            self.with(|State { run, kept }| {
+            let is_other = schema.features != self.schema.features
+                || schema.labels != self.schema.labels
+                || schema.weight != self.schema.weight;
+            if !Arc::ptr_eq(schema, &self.schema) && is_other {
+                return usage_error(
+                    "the batch was read with other features or labels than those of the job; read \
+                     it with this job",
+                );
+            }
+            feed(&mut rows.batch, &self.schema, fed)?;
+            self.with(|State { run, kept, .. }| {
                 run.set_rate_factor(rate)?;
                 kept.clear();
                 let count = rows.batch.rows;
@@ -131,9 +149,8 @@ impl Stepper {
                     "rows": count,
                     "loss": loss,
                     "norms": kept.norms.take(),
-                    "notes": std::mem::take(&mut kept.notes),
                 });
-                let scores = std::mem::take(&mut kept.scores);
+                let scores: Vec<Vec<f32>> = run.scores().iter().map(|of| of.to_vec()).collect();
                 Ok((figures.to_string(), scores, std::mem::take(&mut kept.fetched)))
             })
         })?;
@@ -143,14 +160,21 @@ impl Stepper {
         Ok((figures, scores, fetched.collect()))
     }
 
+    /// Returns the notes of the run since the last call, each a line for people.
+    fn take_notes(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        call(py, "take_notes", || self.with(|state| Ok(std::mem::take(&mut state.kept.notes))))
+    }
+
     /// Ends the epoch. Returns its figures as JSON.
     fn end_epoch(&self, py: Python<'_>) -> PyResult<String> {
         call(py, "end_epoch", || {
-            self.with(|State { run, kept }| {
+            self.with(|State { run, kept, folder }| {
                 kept.clear();
                 run.end_epoch(kept)?;
-                let notes = std::mem::take(&mut kept.notes);
-                Ok(json!({ "epoch": kept.epoch.take(), "notes": notes }).to_string())
+                if let Err(error) = zillion_cli::write_curves(folder) {
+                    kept.note(&format!("the curves of the run cannot be written: {error:#}"));
+                }
+                Ok(kept.epoch.take().to_string())
             })
         })
     }
@@ -164,7 +188,7 @@ impl Stepper {
 
     /// Writes a checkpoint of the present state.
     fn save(&self, py: Python<'_>) -> PyResult<()> {
-        call(py, "save_run", || self.with(|State { run, kept }| Ok(run.save(kept)?)))
+        call(py, "save_run", || self.with(|State { run, kept, .. }| Ok(run.save(kept)?)))
     }
 
     /// Returns the step, the epoch, whether the run has ended and the tables, as JSON.
@@ -185,7 +209,7 @@ impl Stepper {
     /// Ends the run. Returns its report as JSON.
     fn finish(&self, py: Python<'_>) -> PyResult<String> {
         call(py, "finish", || {
-            let State { run, mut kept } = self.lock()?.take().ok_or_else(ended)?;
+            let State { run, mut kept, .. } = self.lock()?.take().ok_or_else(ended)?;
             let report = run.finish(&mut kept)?;
             serde_json::to_string(&report).context("cannot write the report of the run")
         })
@@ -208,10 +232,14 @@ fn ended() -> anyhow::Error {
     anyhow!("the run has been finished; open it again to go on")
 }
 
-fn options(job: &Job, resume: bool, start: Option<PathBuf>) -> Result<TrainOptions> {
+fn options(
+    job: &Job,
+    (resume, overwrite): (bool, bool),
+    start: Option<PathBuf>,
+) -> Result<TrainOptions> {
     Ok(TrainOptions {
         resume,
-        overwrite: false,
+        overwrite,
         from: start,
         workers: compute_pool(job.run.threads)?,
         files: durable_files()?,
@@ -223,27 +251,58 @@ fn options(job: &Job, resume: bool, start: Option<PathBuf>) -> Result<TrainOptio
 }
 
 /// Replaces columns of a batch.
-fn feed(batch: &mut Batch, fed: Vec<Fed>) -> Result<()> {
+fn feed(batch: &mut Batch, schema: &Schema, fed: Vec<Fed>) -> Result<()> {
     for (kind, first, columns) in fed {
         for (column, bytes) in (first..).zip(columns) {
             let floats = bytes.as_chunks::<4>().0.iter().map(|&float| f32::from_le_bytes(float));
             let values: Vec<f32> = floats.collect();
             let place = match kind.as_str() {
                 "numeric" => batch.numeric.get_mut(column),
-                _ => batch.labels.get_mut(column).map(|label| &mut label.values),
+                _ => {
+                    let label = schema.labels.get(column);
+                    label.map_or(Ok(()), |label| check_label(label, &values))?;
+                    batch.labels.get_mut(column).map(|label| &mut label.values)
+                }
             };
             match place {
                 Some(place) if values.len() == batch.rows => *place = values,
-                Some(_) => bail!(
-                    "a fed column has {} values, but the batch has {} rows; give one for each row",
-                    values.len(),
-                    batch.rows
-                ),
-                None => bail!("the batch has no {kind} column {column}; read it with this job"),
+                Some(_) => {
+                    return usage_error(format!(
+                        "a fed column has {} values, but the batch has {} rows; give one for each \
+                         row",
+                        values.len(),
+                        batch.rows
+                    ));
+                }
+                None => {
+                    return usage_error(format!(
+                        "the batch has no {kind} column {column}; read it with this job"
+                    ));
+                }
             }
         }
     }
     Ok(())
+}
+
+/// Checks that fed labels are values that the label may have.
+fn check_label(label: &LabelSpec, values: &[f32]) -> Result<()> {
+    let classes = label.classes.as_ref().map_or(0.0, |classes| classes.count() as f32);
+    let (fits, wanted): (Box<dyn Fn(f32) -> bool>, _) = match label.kind {
+        LabelKind::Binary => (Box::new(|x| (0.0..=1.0).contains(&x)), "a number from 0 to 1"),
+        LabelKind::Number => (Box::new(f32::is_finite), "a finite number"),
+        LabelKind::Count => (Box::new(|x| x.is_finite() && x >= 0.0), "a finite number from 0 on"),
+        LabelKind::Class => {
+            let is_index = move |x: f32| x.fract() == 0.0 && (0.0..classes).contains(&x);
+            (Box::new(is_index), "the index of a class")
+        }
+    };
+    match values.iter().find(|&&x| !fits(x)) {
+        Some(x) => {
+            usage_error(format!("the fed label `{}` has the value {x}; give {wanted}", label.name))
+        }
+        None => Ok(()),
+    }
 }
 
 impl Kept {
@@ -251,8 +310,6 @@ impl Kept {
         self.norms = Value::Null;
         self.epoch = Value::Null;
         self.fetched.clear();
-        self.scores.clear();
-        self.notes.clear();
     }
 }
 
@@ -265,7 +322,6 @@ impl Observer for Kept {
         if self.inspect.steps {
             self.norms = json!({ "dense": step.dense_norm, "tables": step.table_norms });
         }
-        self.scores = step.scores.iter().map(|scores| scores.to_vec()).collect();
         let copy = |node: &zillion_trainer::Fetched<'_>| FetchedNode {
             name: node.name.to_owned(),
             columns: node.shape.cols,

@@ -119,6 +119,14 @@ impl Tables {
         })
     }
 
+    /// Drops the gradients that are kept for this step, but not its lookups.
+    fn clear_gradients(&self, py: Python<'_>) -> PyResult<()> {
+        call(py, "clear_gradients", || {
+            self.lock()?.clear_gradients();
+            Ok(())
+        })
+    }
+
     /// Ends the step without a change.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         call(py, "discard", || self.lock()?.discard())

@@ -32,6 +32,8 @@ class Node:
     """
 
     __slots__ = ("attributes", "inputs", "name", "op", "origin")
+    # An array of numpy beside a node is an error, and not an array of nodes.
+    __array_ufunc__ = None
 
     def __init__(
         self,
@@ -95,8 +97,8 @@ class Node:
         rows, columns = place if isinstance(place, tuple) and len(place) == 2 else (None, None)
         if rows != slice(None) or not isinstance(columns, slice):
             raise TypeError("take columns as x[:, start:stop]; rows of a batch cannot be taken")
-        start, stop, step = columns.start or 0, columns.stop, columns.step or 1
-        is_known = isinstance(start, int) and isinstance(stop, int) and step == 1
+        start, stop, step = columns.start or 0, columns.stop, columns.step
+        is_known = isinstance(start, int) and isinstance(stop, int) and step in (None, 1)
         if not is_known or not 0 <= start < stop:
             raise TypeError(
                 f"x[:, {start}:{stop}:{step}] cannot be taken: give 0 <= start < stop, without a "

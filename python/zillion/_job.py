@@ -117,8 +117,9 @@ class Job:
         this one.
         """
         merged = merge(self.to_dict(), {} if sections is None else sections)
+        others = [*({} if sections is None else sections), *more]
         job = Job.__new__(Job)
-        job._set(merge(merged, more), self._origins)
+        job._set(merge(merged, more), {} if "model" in others else self._origins)
         return job
 
     @property
@@ -184,10 +185,7 @@ class Job:
         if out is not None:
             job = job.replace(run={"output": os.fspath(out)})
         folder = job.output
-        # The files of given data would make an empty folder one with files but no run.
-        own = {"data", "LOCK", "checkpoints"}
-        found = any(path.name not in own for path in list_folder(folder))
-        overwrite = overwrite and (resume or found)
+        overwrite = overwrite and (resume or has_run(folder))
         before = set(list_folder(folder / "data"))
         job = job._with_data(folder / "data", data, valid, test)
         listeners: typing.List[typing.Any] = [Progress()] if progress else []
@@ -326,6 +324,15 @@ def remove_files(paths: typing.Iterable[pathlib.Path]) -> None:
     """Removes files; one that is gone already is no error."""
     for path in paths:
         path.unlink(missing_ok=True)
+
+
+def has_run(folder: pathlib.Path) -> bool:
+    """Returns whether a folder has files that a run which has not begun does not make.
+
+    The files of given data would make an empty folder one with files but no run.
+    """
+    own = {"data", "LOCK", "checkpoints"}
+    return any(path.name not in own for path in list_folder(folder))
 
 
 def list_folder(folder: pathlib.Path) -> typing.List[pathlib.Path]:

@@ -173,6 +173,10 @@ class Tables:
         """
         return typing.cast(Figures, json.loads(self._tables.step(rate)))
 
+    def clear_gradients(self) -> None:
+        """Drops the gradients that ``push`` has kept for this step. Its lookups stay."""
+        self._tables.clear_gradients()
+
     def discard(self) -> None:
         """Ends the step without a change."""
         self._tables.discard()

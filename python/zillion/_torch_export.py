@@ -398,12 +398,18 @@ def export(
                 "sample": os.fspath(write_file(rows, pathlib.Path(folder), "sample")),
                 "sample_rows": len(rows),
                 "tolerance": tolerance,
-                "scratch": os.fspath(scratch or tables.scratch()),
+                "scratch": scratch_below(scratch, tables),
                 "probabilities": probabilities,
             }
             return tables.publish(job, wish, {n: floats(v) for n, v in weights.items()}, {
                 label: floats(score) for label, score in computed.items()
             })
+
+
+def scratch_below(folder: typing.Optional[Path], tables: Tables) -> str:
+    """Returns the folder of temporary files: one of its own, which is removed afterwards."""
+    own = os.fspath(tables.scratch())
+    return own if folder is None else os.path.join(os.fspath(folder), os.path.basename(own))
 
 
 def trace(

@@ -6,14 +6,16 @@ import dataclasses
 import json
 import os
 import pathlib
+import sys
 import types
 import typing
+import warnings
 
 from . import _zillion
 from ._data import Path
 from ._errors import JobError, Refused
 from ._frames import need_module
-from ._job import Job, list_folder, remove_files
+from ._job import Job, has_run, list_folder, remove_files
 from ._progress import Figures
 from ._read import Batch, make_batch
 from ._run import Run
@@ -60,8 +62,8 @@ class Trainer:
     ends the run: a run with all of its epochs is tested, and another one gets a checkpoint, also
     after an exception.
 
-    ``data``, ``valid``, ``test``, ``out``, ``resume`` and ``start`` are those of the method
-    ``train`` of ``job``.
+    ``data``, ``valid``, ``test``, ``out``, ``resume``, ``overwrite`` and ``start`` are those of the
+    method ``train`` of ``job``.
     ``fetch`` names nodes of the model whose values each step returns. ``norms`` asks for the norms
     of the gradients. A job for a GPU, or with tables on servers, is stepped in the same way;
     several trainers and ``train.accumulate`` are errors.
@@ -81,6 +83,7 @@ class Trainer:
         fetch: typing.Sequence[str] = (),
         norms: bool = False,
         resume: bool = False,
+        overwrite: bool = False,
         start: typing.Optional[Path] = None,
     ) -> None:
         need_module("numpy", "zl.Trainer")
@@ -90,6 +93,7 @@ class Trainer:
             job = job.replace(run={"output": os.fspath(out)})
         self.folder: pathlib.Path = job.output
         self.run: typing.Optional[Run] = None
+        overwrite = overwrite and (resume or has_run(self.folder))
         before = set(list_folder(self.folder / "data"))
         job = job._with_data(self.folder / "data", data, valid, test)
         self.job = job
@@ -97,11 +101,14 @@ class Trainer:
         begin = None if start is None else os.fspath(start)
         try:
             with job._locating():
-                self._stepper = _zillion.Stepper(job._json(), resume, begin, list(fetch), norms)
+                self._stepper = _zillion.Stepper(
+                    job._json(), (resume, overwrite), begin, list(fetch), norms
+                )
         except (JobError, Refused):
             # No step was taken, so the folder is left as it was.
             remove_files(set(list_folder(self.folder / "data")) - before)
             raise
+        self._show_notes()
 
     @property
     def steps(self) -> int:
@@ -110,7 +117,7 @@ class Trainer:
 
     @property
     def epoch(self) -> int:
-        """The present epoch, counted from 0."""
+        """The number of epochs that have ended."""
         return int(self._position()["epoch"])
 
     @property
@@ -125,9 +132,11 @@ class Trainer:
         return tables
 
     def batches(self) -> typing.Iterator[Batch]:
-        """Yields the batches of the present epoch from the position of the run to its end.
+        """Yields the batches of the present epoch to its end.
 
         They are those of ``Job.train``, in its order, and are prepared on other threads meanwhile.
+        Another call in the same epoch goes on behind the last batch that was taken, whether or not
+        it was a step: keep a batch that you look at, and step on it.
         """
         while True:
             found = self._stepper.next_batch()
@@ -142,7 +151,8 @@ class Trainer:
 
         ``feed`` replaces columns of the batch: a numeric feature (float32, shape ``[rows]``, or
         ``[rows, size]`` of a vector), or a label (shape ``[rows]``). Numbers are those after the
-        transform of the feature.
+        transform of the feature, as in ``batch.numeric``. A label of 0 and 1 may be a number
+        between them.
         """
         if batch._handle is None:
             raise JobError("the batch was not read by Zillion; take one of `batches` or `zl.read`")
@@ -169,9 +179,10 @@ class Trainer:
     def end_epoch(self) -> Figures:
         """Ends the epoch: validates it and writes a checkpoint. Returns the figures of the epoch.
 
-        They are those of ``Callback.on_epoch``: epoch, loss, valid, rate_scale, is_best, ..
+        They are those of ``Callback.on_epoch``, such as epoch, loss, valid and is_best.
         """
-        figures: Figures = json.loads(self._stepper.end_epoch())["epoch"]
+        figures: Figures = json.loads(self._stepper.end_epoch())
+        self._show_notes()
         return figures
 
     def train(
@@ -214,6 +225,7 @@ class Trainer:
     def save(self) -> None:
         """Writes a checkpoint of the present state to the folder of the run."""
         self._stepper.save()
+        self._show_notes()
 
     def finish(self) -> Run:
         """Ends the run, and returns it. Without all epochs, it gets a checkpoint to resume from."""
@@ -232,10 +244,16 @@ class Trainer:
     ) -> None:
         try:
             self.finish()
-        except Exception:
-            # The first exception says what went wrong; a failed step leaves no whole state.
+        except Exception as failure:
             if error is None:
                 raise
+            # The exception that leaves the block says what went wrong first.
+            warnings.warn(f"the run has no last checkpoint: {failure}", stacklevel=2)
+
+    def _show_notes(self) -> None:
+        """Prints the notes of the run on stderr, as a training does."""
+        for note in self._stepper.take_notes():
+            print(note, file=sys.stderr)
 
     def _position(self) -> Figures:
         position: Figures = json.loads(self._stepper.position())

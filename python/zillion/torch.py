@@ -177,10 +177,11 @@ class Optimizer:
         self.rate = rate
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients of the dense parameters, as torch's optimizers do.
+        """Clears the gradients of the rows of this step and of the dense parameters.
 
-        Gradients of rows that were kept for this step stay: ``tables.discard()`` drops them.
+        ``set_to_none`` is that of torch's optimizers. Lookups of this step stay.
         """
+        self.tables.clear_gradients()
         if self.dense is not None:
             self.dense.zero_grad(set_to_none=set_to_none)
 

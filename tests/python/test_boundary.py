@@ -12,10 +12,10 @@ from zillion import _zillion
 
 CALLS = [
     "load", "parse", "print", "effective", "validate", "check", "train", "Model", "predict",
-    "evaluate", "BatchReader", "next", "plot", "descriptors", "run_command", "Tables", "dims",
-    "lookup", "gather", "keep", "step", "discard", "statistics", "find", "save", "restore",
-    "Stepper", "next_batch", "take_step", "end_epoch", "validate_run", "save_run", "position",
-    "finish", "publish",
+    "evaluate", "BatchReader", "next", "plot", "descriptors", "run_command", "Tables",
+    "dims", "lookup", "gather", "keep", "step", "clear_gradients", "discard", "statistics",
+    "find", "save", "restore", "Stepper", "next_batch", "take_step", "take_notes",
+    "end_epoch", "validate_run", "save_run", "position", "finish", "publish",
 ]
 
 
@@ -32,7 +32,7 @@ def calls(job, run, tmp_path):
         """Returns the stepper of a run in a folder of its own."""
         folder = str(tmp_path / f"stepped-{len(list(tmp_path.iterdir()))}")
         output = job.replace(data={"train": file}, run={"output": folder})._json()
-        return _zillion.Stepper(output, False, None, [], False)
+        return _zillion.Stepper(output, (False, False), None, [], False)
 
     return {
         "load": lambda: _zillion.load(str(path)),
@@ -56,6 +56,7 @@ def calls(job, run, tmp_path):
         "gather": lambda: _zillion.Tables(text_of_tables()).lookup([0], bytes(8), True),
         "keep": lambda: _zillion.Tables(text_of_tables()).keep(1, bytes(8)),
         "step": lambda: _zillion.Tables(text_of_tables()).step(1.0),
+        "clear_gradients": lambda: _zillion.Tables(text_of_tables()).clear_gradients(),
         "discard": lambda: _zillion.Tables(text_of_tables()).discard(),
         "statistics": lambda: _zillion.Tables(text_of_tables()).statistics(),
         "find": lambda: _zillion.Tables(text_of_tables()).find(0, 7),
@@ -64,6 +65,7 @@ def calls(job, run, tmp_path):
         "Stepper": stepper,
         "next_batch": lambda: stepper().next_batch(),
         "take_step": lambda: stepper().step(next(reader)["handle"], [], 1.0),
+        "take_notes": lambda: stepper().take_notes(),
         "end_epoch": lambda: stepper().end_epoch(),
         "validate_run": lambda: stepper().validate(),
         "save_run": lambda: stepper().save(),

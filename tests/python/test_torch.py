@@ -106,3 +106,19 @@ def test_a_checkpoint_holds_both(tmp_path):
     assert torch.equal(model.eval()(ids), model_2.eval()(ids))
     with pytest.raises(zl.Error, match="is not a checkpoint"):
         zt.load(tmp_path, tables_2, model_2)
+
+
+def test_cleared_gradients_move_no_row():
+    constant = {"kind": "constant", "value": 0.0}
+    settings = {"dim": 2, "optimizer": {"kind": "sgd", "lr": 1.0}, "initializer": constant}
+    tables = zl.Tables({"user": settings})
+    embed = zt.Embedding(tables, "user")
+    weight = torch.nn.Parameter(torch.zeros(2))
+    optimizer = zt.Optimizer(tables, torch.optim.SGD([weight], lr=1.0))
+    for scale in (100.0, 1.0):
+        loss = (scale * (embed(torch.tensor([1])) + weight)).sum()
+        optimizer.zero_grad()
+        loss.backward()
+    optimizer.step()
+    moved = tables.explain("user", 1)["weights"]
+    assert moved == weight.tolist() == [-1.0, -1.0]

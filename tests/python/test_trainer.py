@@ -45,13 +45,16 @@ def test_steps_by_hand_give_the_bytes_of_train(job, rows, tmp_path):
     with zl.Trainer(job, rows[:1500], **sets, out=tmp_path / "steps") as trainer:
         while not trainer.is_finished:
             for batch in trainer.batches():
-                losses.append(trainer.step(batch).loss)
+                step = trainer.step(batch)
+                losses.append(step.loss)
+                assert len(step.scores) == 1 and step.scores[0].shape == (batch.rows,)
             figures = trainer.end_epoch()
     assert figures["epoch"] == 2 and figures["valid"]["auc"] > 0.6
     assert trainer.run.report["steps"] == len(losses) == 24
     assert losses[-1] < losses[0]
     assert files_of(tmp_path / "steps") == files_of(tmp_path / "whole")
     assert trainer.run.test == whole.test
+    assert trainer.run.plot() == whole.plot()
     assert list(trainer.run.metrics["loss"]) == list(whole.metrics["loss"])
 
 
@@ -84,6 +87,8 @@ def test_a_node_is_fetched_and_a_column_is_fed(job, rows, tmp_path):
             trainer.step(first, feed={"price": numpy.zeros((128, 2))})
         with pytest.raises(zl.Error, match="has 3 values, but the batch has 128 rows"):
             trainer.step(first, feed={"price": numpy.zeros(3)})
+        with pytest.raises(zl.JobError, match="fed label `click` has the value 5; give a number"):
+            trainer.step(first, feed={"click": numpy.full(128, 5.0)})
         with pytest.raises(zl.JobError, match="not finite"):
             trainer.step(first, feed={"price": numpy.full(128, numpy.nan)})
         # A refused batch changes nothing.
@@ -133,6 +138,8 @@ def test_a_hook_ends_the_run_with_a_checkpoint(job, rows, tmp_path):
 
 def test_a_finished_run_takes_no_step(job, rows, tmp_path):
     trainer = zl.Trainer(job, rows[:500], valid=rows[500:700], out=tmp_path / "run")
+    with pytest.raises(zl.Error, match="the epoch has had no step"):
+        trainer.end_epoch()
     batch = next(trainer.batches())
     trainer.step(batch)
     assert trainer.validate()["rows"] == 200

@@ -21,9 +21,9 @@ fn run(place: &Workplace, arguments: &[&str]) -> (String, String) {
 }
 
 /// Drafts a job from a file of 4,000 rows with the columns `shop`, `item`, `cents` and `label`.
-/// `value` returns the label of a row of a shop. Trains the job for some epochs. Returns the job, what
-/// `init` said with the text of the job, and the share of the variance of the label that the model
-/// does not explain.
+/// `value` returns the label of a row of a shop. Trains the job for some epochs. Returns the job,
+/// what `init` said with the text of the job, and the share of the variance of the label that the
+/// model does not explain.
 fn amounts(label: &str, value: impl Fn(u64, u64) -> f64) -> (toml::Table, String, f64) {
     let place = Workplace::new();
     let mut text = format!("shop,item,cents,{label}\n");

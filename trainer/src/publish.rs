@@ -18,9 +18,9 @@
 //! # The parent of a new version
 //! The parent is the version that the same run published last or, if an operator has rolled the
 //! pointer back since, the version to which the pointer was rolled back. The new version is a base
-//! if there is no such version, if its files are missing, if it has another schema or another number
-//! type of rows, or if its chain has too many deltas. A publisher remembers its versions, so that it
-//! does not read the whole chain each time.
+//! if there is no such version, if its files are missing, if it has another schema or another
+//! number type of rows, or if its chain has too many deltas. A publisher remembers its versions,
+//! so that it does not read the whole chain each time.
 //!
 //! If the rows are in the process of the run, the layers of a long chain are merged to a new base
 //! beside the publications ([`compactor`]). The next delta then stands on this base, and the

@@ -376,7 +376,7 @@ impl Draft {
         let root = self.folder.to_string_lossy();
         let _ = writeln!(
             text,
-            "root = {}  # relative to the folder that zillion is started in",
+            "root = {}  # relative to the current folder, or else to that of this file",
             quoted(&root)
         );
         let _ = writeln!(text, "train = {}", quoted(&self.train));

@@ -48,7 +48,7 @@ const COUNTS: [&str; 20] = [
 ];
 /// The maximum number of values of a label that becomes 0 and 1 by a bound. A column with more
 /// values holds amounts.
-const MOST_GRADES: u64 = 10;
+const MOST_GRADES: u64 = 11;
 /// The largest number up to which a label of numbers from 0 on is predicted as it is. Layers reach
 /// larger numbers slowly, and reach their logarithms at once.
 const MOST_PLAIN: f64 = 20.0;
@@ -195,7 +195,9 @@ fn find_amount(column: &ColumnProfile) -> Option<Amount> {
     let is_named = has_word(&column.name, &COUNTS);
     let (is_whole, from_zero) = (column.kind() == "whole", numbers.min >= 0.0);
     let may_count = is_whole && from_zero;
-    if distinct <= MOST_GRADES && !(is_named && may_count && distinct > 2) {
+    // Grades such as `num_stars` begin at 1, counts at 0.
+    let may_be_few = is_named && may_count && distinct > 2 && numbers.min < 1.0;
+    if distinct <= MOST_GRADES && !may_be_few {
         return None;
     }
     // Half of the rows may have the same number, such as zero.
@@ -203,14 +205,15 @@ fn find_amount(column: &ColumnProfile) -> Option<Amount> {
     let spread = if high > low { high - low } else { numbers.p99 - numbers.min };
     let [least, most, from, to] = [numbers.min, numbers.max, low, high].map(short);
     let range = format!("{least} to {most}, half of them {from} to {to}");
-    let median = short(numbers.p50);
+    let median = numbers.p50;
+    let bound = column.bound_of_share(MOST_POSITIVE);
     if from_zero && numbers.p99 > numbers.min && (may_count || numbers.max > MOST_PLAIN) {
         let what = if may_count { "whole numbers" } else { "amounts" };
         let reason = format!(
             "are these {what} ({range}) counts or amounts, of which the mean is wanted? Its logarithm \
              is learned; `number` learns the number itself"
         );
-        return Some(Amount { is_count: true, huber_delta: None, median, reason });
+        return Some(Amount { is_count: true, huber_delta: None, median, bound, reason });
     }
     // Squared errors of rare far values would decide everything.
     let far = (numbers.max - high).max(low - numbers.min);
@@ -223,7 +226,7 @@ fn find_amount(column: &ColumnProfile) -> Option<Amount> {
         false => "",
     };
     let reason = format!("is the number itself wanted ({range})?{remedy}");
-    Some(Amount { is_count: false, huber_delta, median, reason })
+    Some(Amount { is_count: false, huber_delta, median, bound, reason })
 }
 
 /// Returns a number of four digits that is near another one.

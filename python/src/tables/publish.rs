@@ -121,11 +121,15 @@ impl State {
                 wish.base,
             )
         };
-        if wish.scratch.exists() {
-            self.files.remove_dir(&wish.scratch)?;
-        }
+        let removed = match wish.scratch.exists() {
+            true => self.files.remove_dir(&wish.scratch),
+            false => Ok(()),
+        };
         // A publisher whose publication has failed may not know the state of the registry.
         let published = done?;
+        if let Err(error) = removed {
+            tracing::warn!("the folder {} is not removed: {error}", wish.scratch.display());
+        }
         self.open = Some(open);
         Ok(published)
     }

@@ -264,6 +264,11 @@ impl State {
         Ok(Some((rows.row(0)[..dim].to_vec(), count.unwrap_or_default())))
     }
 
+    /// Drops the gradients that are kept for this step. Its lookups stay.
+    pub(super) fn clear_gradients(&mut self) {
+        self.lookups.iter_mut().for_each(|lookup| lookup.gradients = None);
+    }
+
     pub(super) fn discard(&mut self) -> Result<()> {
         if !self.lookups.is_empty() {
             self.lookups.clear();

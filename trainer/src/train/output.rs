@@ -1,6 +1,7 @@
 //! The output of a run: its folder, its checkpoints and its versions.
 
 use zillion_device::Files;
+use zillion_feature::Cursor;
 
 use super::publish::PublishState;
 use super::saving::Saving;
@@ -20,8 +21,9 @@ pub(super) struct Output {
     pub(super) bucket: Option<RunBucket>,
     /// The id of the run, which its versions name as their origin.
     pub(super) id: RunId,
-    /// The step of the newest checkpoint, so that no checkpoint is written twice.
-    pub(super) checkpointed: Option<u64>,
+    /// The step of the newest checkpoint and its position in the data, so that no checkpoint is
+    /// written twice.
+    pub(super) checkpointed: Option<(u64, Cursor)>,
     /// The checkpoint that can be the parent of the next one.
     pub(super) link: Option<Link>,
     /// The checkpoint that is being written.

@@ -352,7 +352,7 @@ impl Run {
         self.restore_tables(checkpoint)?;
         self.restore_dense(checkpoint)?;
         let Output { dir, bucket, checkpointed, link, stream, .. } = &mut self.output;
-        *checkpointed = Some(checkpoint.manifest.step);
+        *checkpointed = Some((checkpoint.manifest.step, checkpoint.manifest.cursor));
         *stream = newest_link(dir.path(), checkpoint)?;
         *link = self.client.checkpoint_mark().map(|mark| checkpoint.link(mark));
         let kept = output::kept_steps(dir, bucket.as_ref())?;
@@ -483,8 +483,7 @@ fn find_checkpoint(job: &Job, options: &TrainOptions, dir: &RunDir) -> Result<Op
     Ok(Some(checkpoint))
 }
 
-/// Returns the checkpoint of another run from which a new run begins, or `None` if the caller names
-/// none.
+/// Returns the checkpoint of another run from which a new run begins, if the caller names one.
 fn find_origin(job: &Job, options: &TrainOptions, resumes: bool) -> Result<Option<Checkpoint>> {
     let Some(path) = &options.from else { return Ok(None) };
     if job.train.warm_start.is_some() {

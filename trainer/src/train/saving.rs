@@ -59,11 +59,19 @@ impl Run {
     /// Begins a checkpoint of the present state, after the open checkpoint has ended.
     fn begin_checkpoint(&mut self, extent: Extent, observer: &mut dyn Observer) -> Result<()> {
         self.finish_checkpoint(observer)?;
-        let is_written = self.output.checkpointed == Some(self.position.step);
+        let Position { step, cursor, .. } = self.position;
+        let newest = self.output.checkpointed.filter(|(newest, _)| *newest == step);
+        let is_written = newest.is_some();
         if !self.options.trainer.is_first() {
             return Ok(());
         }
-        if is_written {
+        // A checkpoint of the last step of an epoch does not hold the end of the epoch.
+        let is_older = newest.is_some_and(|(_, there)| there.epoch < cursor.epoch);
+        if is_older && self.output.stream.is_none() && self.output.bucket.is_none() {
+            self.options.files.remove_dir(&self.output.dir.checkpoint_path(step)?)?;
+            self.output.checkpointed = None;
+            self.output.link = None;
+        } else if is_written {
             return self.renew_checkpoint(observer);
         }
         self.stage(Stage::Checkpoint, |run| run.stage_checkpoint(extent))?;
@@ -137,7 +145,7 @@ impl Run {
             manifest,
             retention,
         )?;
-        self.output.checkpointed = Some(step);
+        self.output.checkpointed = Some((step, cursor));
         self.output.saving = Some(Saving { writing, step, began, behind });
         Ok(())
     }

@@ -29,8 +29,16 @@ use crate::train_report::TrainReport;
 pub struct StepBatch {
     /// The rows, as the features of the job say.
     pub batch: Batch,
-    /// The position after the batch, and the bad rows before its end.
-    place: Option<(Cursor, Vec<u64>)>,
+    /// The positions before and after the batch, and the bad rows between them.
+    place: Option<Place>,
+}
+
+/// The place of a batch in the order of the run.
+#[derive(Clone, Debug)]
+struct Place {
+    before: Cursor,
+    after: Cursor,
+    rejected: Vec<u64>,
 }
 
 impl From<Batch> for StepBatch {
@@ -44,6 +52,8 @@ pub struct SteppedRun {
     run: Run,
     /// The batches of the epoch; `None` until the caller asks for the first one.
     batches: Option<EpochBatches>,
+    /// The position after the last batch that the caller has taken.
+    taken: Cursor,
     window: Window,
     epoch_began: Instant,
     scratch: PlanScratch,
@@ -78,6 +88,7 @@ impl SteppedRun {
         Ok(Self {
             run,
             batches: None,
+            taken: Cursor::default(),
             window,
             epoch_began: Instant::now(),
             scratch: PlanScratch::default(),
@@ -115,22 +126,28 @@ impl SteppedRun {
         Ok(())
     }
 
-    /// Returns the next batch of the run's epoch, or `None` at its end. The first call of an epoch
-    /// begins at the position of the run.
+    /// Returns the next batch of the run's epoch, or `None` at its end and after the last epoch.
+    /// The first call of an epoch begins at the position of the run.
     ///
     /// # Errors
     /// Returns an error if the data cannot be read.
     pub fn next_batch(&mut self) -> Result<Option<StepBatch>> {
         self.check_open()?;
+        if self.is_finished() {
+            return Ok(None);
+        }
         let mut batches = match self.batches.take() {
             Some(batches) => batches,
-            None => self.run.open_batches()?,
+            None => {
+                self.taken = self.run.position.cursor;
+                self.run.open_batches()?
+            }
         };
         let next = self.run.next_batch(&mut batches);
         self.batches = Some(batches);
-        Ok(next?.map(|Planned { batch, cursor, rejected, .. }| StepBatch {
-            batch,
-            place: Some((cursor, rejected)),
+        Ok(next?.map(|Planned { batch, cursor: after, rejected, .. }| {
+            let before = std::mem::replace(&mut self.taken, after);
+            StepBatch { batch, place: Some(Place { before, after, rejected }) }
         }))
     }
 
@@ -142,6 +159,13 @@ impl SteppedRun {
     /// finite. The run then takes no further step.
     pub fn step(&mut self, batch: StepBatch, observer: &mut dyn Observer) -> Result<f64> {
         self.check_open()?;
+        if self.is_finished() {
+            return Err(Error::Unsupported(
+                "the run has had all of its epochs, so it takes no further step; raise \
+                 `train.epochs`, or begin another run from this one"
+                    .to_owned(),
+            ));
+        }
         self.check_columns(&batch.batch)?;
         if self.has_begun_epoch {
             // What the last step has made due waits until now, as no step may follow it.
@@ -155,6 +179,11 @@ impl SteppedRun {
         Ok(loss)
     }
 
+    /// Returns the scores of each task in the batch of the last step, before the step.
+    pub fn scores(&self) -> Vec<&[f32]> {
+        self.run.batch_logits()
+    }
+
     /// Ends the epoch: validates it, writes a checkpoint, and reports it to the observer.
     ///
     /// # Errors
@@ -166,13 +195,26 @@ impl SteppedRun {
             self.run.data.epoch_rows = Some(ending.rows);
             self.run.position.progress.rejected += ending.rejected.len() as u64;
         }
+        if self.run.position.cursor.row == 0 && ending.rows == 0 {
+            return Err(Error::Unsupported(
+                "the epoch has had no step, so it cannot end; take a step first".to_owned(),
+            ));
+        }
         if self.run.position.cursor.row == 0 {
             return Err(Error::NothingToTrain { rows: ending.rows });
         }
-        self.has_begun_epoch = false;
-        let epoch = self.run.position.cursor.epoch;
+        let (cursor, progress) = (self.run.position.cursor, self.run.position.progress.clone());
         self.run.report_figures(self.window.rest(), observer)?;
-        self.run.end_epoch(epoch, self.epoch_began, observer)
+        let ended = self.run.end_epoch(cursor.epoch, self.epoch_began, observer);
+        match ended {
+            Ok(()) => self.has_begun_epoch = false,
+            Err(_) => {
+                // The epoch has not ended, so a checkpoint of it can still be written.
+                self.run.position.cursor = cursor;
+                self.run.position.progress = progress;
+            }
+        }
+        ended
     }
 
     /// Validates the run in its present state. Returns `None` if the job has no validation data.
@@ -267,9 +309,11 @@ impl SteppedRun {
         let Cursor { epoch, row } = self.run.position.cursor;
         let behind = row + batch.rows as u64;
         // A batch that is not the next one of the run moves the position by its rows alone.
-        let place = place.filter(|(after, _)| after.epoch == epoch && after.row >= behind);
-        let (cursor, rejected) =
-            place.unwrap_or_else(|| (Cursor { epoch, row: behind }, Vec::new()));
+        let place = place.filter(|place| place.before == self.run.position.cursor);
+        let (cursor, rejected) = match place {
+            Some(Place { after, rejected, .. }) => (after, rejected),
+            None => (Cursor { epoch, row: behind }, Vec::new()),
+        };
         let plan = LookupPlan::build(&batch, &self.run.job.schema, &mut self.scratch);
         let planned = Planned::new(batch, plan.into(), cursor, rejected);
         let before = self.run.position.progress.loss_sum;

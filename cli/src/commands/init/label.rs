@@ -51,8 +51,11 @@ pub(super) fn write(text: &mut String, label: &GuessedLabel) {
             let median = Value::from(amount.median);
             let _ = writeln!(text, "mean = {median}  # the median, where the output begins");
         }
-        let bound = Value::from(amount.median);
-        let _ = writeln!(text, "# Or 1 from a bound on, in place of `kind`: at_least = {bound}");
+        if let Some(bound) = amount.bound.map(Value::from) {
+            let _ =
+                writeln!(text, "# Or 1 from a bound on, in place of `kind`: at_least = {bound}");
+            let _ = writeln!(text, "# with `metric = \"auc\"` in [train.plateau].");
+        }
         return;
     }
     let _ = writeln!(text, "column = {}  # 1 is what is predicted", quoted(name));

@@ -18,7 +18,7 @@ name = "{NAME}"
 seed = {seed}
 
 [data]
-root = {root}            # relative to the folder that zillion is started in
+root = {root}            # relative to the current folder, or else to that of this file
 train = "train.parquet"
 valid = "valid.parquet"
 test = "test.parquet"

@@ -90,6 +90,8 @@ fn a_batch_of_another_job_and_a_failed_run_are_refused() {
     narrow.batch.sparse.pop();
     let refused = run.step(narrow, &mut Silent).unwrap_err();
     assert!(refused.to_string().contains("1 features of ids"), "{refused}");
+    let early = run.end_epoch(&mut Silent).unwrap_err();
+    assert!(early.to_string().contains("has had no step"), "{early}");
     // The run takes further steps after a batch that it has refused.
     run.step(batch.clone(), &mut Silent).unwrap();
     batch.batch.numeric[0].fill(f32::INFINITY);
