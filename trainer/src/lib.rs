@@ -33,6 +33,7 @@ mod observer;
 mod online;
 mod online_report;
 mod online_status;
+mod overlap;
 mod pipeline;
 mod plan;
 mod predict;

@@ -53,6 +53,8 @@ mod window;
 #[cfg(test)]
 mod class_tests;
 #[cfg(test)]
+mod data_tests;
+#[cfg(test)]
 mod group_tests;
 #[cfg(test)]
 mod joint_tests;

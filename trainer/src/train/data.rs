@@ -9,6 +9,7 @@ use crate::checkpoint::{Checkpoint, TrainingFile};
 use crate::error::{Error, Result};
 use crate::frequencies::Frequencies;
 use crate::job::Job;
+use crate::overlap::shared_files;
 use crate::rejects::RejectFile;
 
 /// The data sets of a run, with their statistics.
@@ -74,6 +75,14 @@ impl Data {
             rejects,
             epoch_rows: None,
         })
+    }
+
+    /// Returns what the user should know about the files of the run before it begins.
+    pub(super) fn notes(&self, job: &Job) -> Vec<String> {
+        let shared = shared_files(job).into_iter();
+        let shared: Vec<String> =
+            shared.map(|(part, text)| format!("`data.{part}`: {text}")).collect();
+        if shared.is_empty() { Vec::new() } else { vec![shared.join("; ")] }
     }
 
     /// Returns the training files.
