@@ -38,6 +38,7 @@ mod pruning;
 mod publish;
 mod rates;
 mod resident;
+mod resumed;
 mod rewind;
 mod round;
 mod rounding;

@@ -91,7 +91,8 @@ impl Run {
             let is_first = options.trainer.is_first();
             let data = Data::open(&job, &sides, checkpoint.as_ref(), is_first)?;
             if is_first {
-                data.notes(&job).iter().for_each(|note| observer.note(note));
+                let notes = data.notes(&job, checkpoint.as_ref());
+                notes.iter().for_each(|note| observer.note(note));
                 dir.prepare(&options.files)?;
                 if is_alone && lock.is_none() {
                     lock = Some(RunLock::take(&dir)?);
