@@ -94,7 +94,7 @@ fn sample() -> Manifest {
             changes: None,
             digest: Some(RowDigest::default()),
         }],
-        files: vec![TrainingFile { name: "train.csv".to_owned(), bytes: 12345 }],
+        files: vec![TrainingFile { name: "train.csv".to_owned(), bytes: 12345, sample: None }],
         products: Some(ProductChoice {
             instructions: Some("amx-bf16".to_owned()),
             gpu: "a GPU".to_owned(),

@@ -25,6 +25,7 @@ use zillion_reader::{Dataset, Labels, Paths, ReaderError, estimated_rows};
 use crate::checkpoint::RunDir;
 use crate::error::Result;
 use crate::job::{DeviceChoice, Job, Precision};
+use crate::overlap::shared_files;
 pub use gradients::{GradientCheck, GradientGroup, gradients};
 use report::Findings;
 pub use report::{
@@ -67,6 +68,9 @@ pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckRepo
             ),
             false => drop(open(job, part, paths, &mut findings)),
         }
+    }
+    for (part, text) in shared_files(job) {
+        findings.warning(&format!("data.{part}"), text);
     }
     let mut data = None;
     let mut tables = Vec::new();

@@ -185,21 +185,12 @@ impl Checkpoint {
     /// Verifies that the training files have not changed, if the checkpoint was written inside an
     /// epoch. A position in the order of rows is valid only for the same list of files.
     pub fn check_files(&self, files: &[TrainingFile]) -> Result<()> {
-        let saved = &self.manifest.files;
-        if self.manifest.cursor.row == 0 || saved == files {
+        if self.manifest.cursor.row == 0 {
             return Ok(());
         }
-        let length = saved.len().max(files.len());
-        let differs = (0..length).find(|&i| saved.get(i) != files.get(i)).unwrap_or_default();
-        let describe = |list: &[TrainingFile]| match list.get(differs) {
-            Some(file) => format!("{} of {} bytes", file.name, file.bytes),
-            None => "absent".to_owned(),
-        };
-        Err(Error::OtherFiles {
-            path: self.path.clone(),
-            index: differs + 1,
-            saved: describe(saved),
-            given: describe(files),
+        let difference = TrainingFile::difference(&self.manifest.files, files);
+        difference.map_or(Ok(()), |(index, saved, given)| {
+            Err(Error::OtherFiles { path: self.path.clone(), index: index + 1, saved, given })
         })
     }
 

@@ -59,7 +59,7 @@ mod tables;
 
 pub use checkpoint::{CheckpointWish, publish_checkpoint};
 pub use compactor::CompactionCounts;
-pub use published::Published;
+pub use published::{InputChange, Published};
 pub use rounding_cost::RoundingCost;
 pub use tables::{ExpectedScores, TablesPublisher, fill_params, make_run_id};
 

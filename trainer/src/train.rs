@@ -38,6 +38,7 @@ mod pruning;
 mod publish;
 mod rates;
 mod resident;
+mod resumed;
 mod rewind;
 mod round;
 mod rounding;
@@ -52,6 +53,8 @@ mod window;
 
 #[cfg(test)]
 mod class_tests;
+#[cfg(test)]
+mod data_tests;
 #[cfg(test)]
 mod group_tests;
 #[cfg(test)]

@@ -26,7 +26,8 @@ pub(crate) struct ImportanceArgs {
     /// auc, or rmse for a label that is a number
     #[arg(long, value_parser = parse_metric)]
     pub(crate) metric: Option<PlateauMetric>,
-    /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)
+    /// Override a key of `[data]` of the checkpoint's job, as in --set data.root=... (repeatable);
+    /// the other keys stay as the run has them
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Number of compute threads; absent: one for each core

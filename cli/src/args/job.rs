@@ -31,7 +31,7 @@ pub(crate) struct InitArgs {
     /// it is first split into training, validation and test files
     #[arg(long)]
     pub(crate) no_split: bool,
-    /// Column of the label, which has the values 0 and 1; absent: the column is guessed
+    /// Column of the label, which holds 0 and 1, numbers or texts; absent: the column is guessed
     #[arg(long, value_name = "COLUMN")]
     pub(crate) label: Option<String>,
     /// Kind of the model, whose rates are drafted with it: lr, fm, dnn, wide_deep, deepfm, dcn,
@@ -159,7 +159,8 @@ pub(crate) struct EvalArgs {
     /// Job file that the checkpoint must have; a checkpoint of another job is refused
     #[arg(long)]
     pub(crate) job: Option<PathBuf>,
-    /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)
+    /// Override a key of `[data]` of the checkpoint's job, as in --set data.root=... (repeatable);
+    /// the other keys stay as the run has them
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Number type of the dense layers: f32, bf16 or int8, as a server with --dense scores
@@ -233,5 +234,15 @@ mod tests {
         for text in ["", "0", "1/1", "2/1", "-1/2", "0/0", "a/b", "0/1/2"] {
             assert!(parse_place(text).unwrap_err().contains("0/2"), "{text}");
         }
+    }
+
+    #[test]
+    fn the_help_of_eval_says_which_keys_it_overrides() {
+        let help = <EvalArgs as clap::Args>::augment_args(clap::Command::new("eval"))
+            .render_help()
+            .to_string();
+        let words: Vec<&str> = help.split_whitespace().collect();
+        let help = words.join(" ");
+        assert!(help.contains("Override a key of `[data]` of the checkpoint's job"), "{help}");
     }
 }

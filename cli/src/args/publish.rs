@@ -50,7 +50,8 @@ pub(crate) struct PublishArgs {
     /// Column of that file with the ids of the items; absent: the column of the item's feature
     #[arg(long, value_name = "COLUMN", requires = "items")]
     pub(crate) items_id: Option<String>,
-    /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)
+    /// Override a key of `[data]` of the checkpoint's job, as in --set data.root=... (repeatable);
+    /// the other keys stay as the run has them
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     #[command(flatten)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use toml::Value;
-use zillion_console::exit::{refuse, usage_error};
+use zillion_console::exit::{Stop, refuse, usage_error};
 use zillion_console::{compute_pool, print_line};
 use zillion_datatools::{
     DraftedModel, EventTime, Guess, Guessed, GuessedLabel, Recipe, SplitBy, SplitFile, SplitSpec,
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
         ));
     }
     let (mut drafted, mut text, mut job) =
-        draft(&args.data, args.label.as_deref(), args.model, None)?;
+        draft(&args.data, args.label.as_deref(), args.model, None).map_err(name_label_option)?;
     drafted.refuse_other_headers()?;
     // The job file that is written must run. The data is therefore opened here in the same way as
     // `train` opens it.
@@ -72,6 +72,10 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
     Ok(())
 }
 
+/// The options that resolve parts of an earlier split.
+const REMEDY: &str = "or write the job file, and the parts beside it, into another folder with \
+                      --out; --no-split leaves the file whole";
+
 /// Splits a file without validation and test files beside it. The parts go into a folder beside the
 /// job file. The split is by time if a column has the time of the row, by group if there is
 /// a group column, and otherwise row by row. Returns the folder and its files.
@@ -95,11 +99,23 @@ fn split_data(args: &InitArgs, draft: &Draft) -> Result<(PathBuf, Vec<SplitFile>
             parts: parts.map(|(name, f)| (name.to_owned(), f)).into(),
         }
     };
-    let target = Target { out: &folder, replace: false, max_bad_rows: 0 };
+    let target = Target { out: &folder, replace: false, remedy: REMEDY, max_bad_rows: 0 };
     let sources = [args.data.clone()];
     let written = split_files(&sources, &ReadArgs::default(), spec, target, &compute_pool(None)?)
         .with_context(|| format!("cannot split {}", args.data.display()))?;
     Ok((folder, written))
+}
+
+/// Adds the option that names the label to an error that asks for one. The library that makes the
+/// error knows only the setting.
+fn name_label_option(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(Stop::Usage(text)) if text.contains("the setting `label`") => Stop::Usage(format!(
+            "{text} (`--label COLUMN` names it: a column of 0 and 1, of numbers, or of texts)"
+        ))
+        .into(),
+        _ => error,
+    }
 }
 
 /// Returns the job that `init` would write for a file.
@@ -453,4 +469,36 @@ fn one_line(text: &str) -> String {
 
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str, split_before: bool) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data.csv");
+        std::fs::write(&data, text).unwrap();
+        if split_before {
+            let parts = folder.path().join("data-split");
+            std::fs::create_dir(&parts).unwrap();
+            std::fs::write(parts.join("train.parquet"), "").unwrap();
+        }
+        let out = folder.path().join("job.toml");
+        let args = InitArgs { data, out, no_split: false, label: None, model: None };
+        format!("{:#}", run(&args).unwrap_err())
+    }
+
+    #[test]
+    fn refusals_name_options_that_exist() {
+        let rows: String = (0..200).map(|i| format!("{},{}\n", i % 7, i % 2)).collect();
+        let error = refused(&format!("user,clicked\n{rows}"), true);
+        assert!(error.contains("--no-split leaves the file whole"), "{error}");
+        assert!(!error.contains("--force"), "{error}");
+
+        let rows: String = (0..200).map(|i| format!("name{},place{}\n", i % 7, i % 3)).collect();
+        let error = refused(&format!("user,place\n{rows}"), false);
+        assert!(error.contains("texts by those that make it 1 or as classes"), "{error}");
+        assert!(error.contains("(`--label COLUMN` names it"), "{error}");
+    }
 }

@@ -68,6 +68,9 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
         );
     }
     if args.json {
+        if let Some(inputs) = &published.inputs {
+            eprintln!("warning: {inputs}");
+        }
         return print_json(&summary(&published, cost.as_ref()));
     }
     print_line(&published.to_string());

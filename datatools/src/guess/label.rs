@@ -133,7 +133,8 @@ pub(super) fn choose_label(profile: &Profile, given: Option<&str>) -> Result<Gue
         [one] => label_of(one),
         [] => Err(format!(
             "no column holds only 0 and 1, so no column can be the label; add such a column, or \
-             name a column of numbers with the setting `label`, which becomes a label by a bound. \
+             name one with the setting `label`: numbers become a label by a bound, texts by those \
+             that make it 1 or as classes. \
              The columns are {}",
             all()
         )),

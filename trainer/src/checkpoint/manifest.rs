@@ -1,8 +1,8 @@
 //! The manifest of a checkpoint: one line with magic, format and hash, then JSON.
 //!
-//! Manifests of the format 1 that an earlier version wrote have no slots of files and no digests of
-//! tables. They can be read, because both are optional. A binary of an earlier version refuses a
-//! manifest that has them, because it refuses unknown fields.
+//! Manifests of the format 1 that an earlier version wrote have no slots of files, no digests of
+//! tables and no digests of training files. They can be read, because all are optional. A binary of
+//! an earlier version refuses a manifest that has them, because it refuses unknown fields.
 
 use std::path::Path;
 
@@ -66,7 +66,7 @@ pub struct Parent {
     pub blake3: String,
 }
 
-/// The name and the size of a training file.
+/// The name, the size and a digest of a training file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainingFile {
@@ -74,6 +74,36 @@ pub struct TrainingFile {
     pub name: String,
     /// The size of the file in bytes.
     pub bytes: u64,
+    /// The BLAKE3 of the file, of which only blocks are read if it is large, in hexadecimal. Absent
+    /// for objects of a store, and in checkpoints of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<String>,
+}
+
+impl TrainingFile {
+    /// Returns whether two entries may be of the same file. An entry without a digest has the
+    /// contents of any file of its name and size.
+    fn may_be(&self, other: &Self) -> bool {
+        let is_same = self.sample.as_ref().zip(other.sample.as_ref()).is_none_or(|(a, b)| a == b);
+        self.name == other.name && self.bytes == other.bytes && is_same
+    }
+
+    /// Finds the first difference between two lists of files. Returns its index and a description
+    /// of the entry in each list.
+    pub(crate) fn difference(saved: &[Self], given: &[Self]) -> Option<(usize, String, String)> {
+        let differs = (0..saved.len().max(given.len())).find(|&i| {
+            !saved.get(i).zip(given.get(i)).is_some_and(|(saved, given)| saved.may_be(given))
+        })?;
+        let describe = |list: &[Self]| match list.get(differs) {
+            Some(Self { name, bytes, sample: Some(sample) }) => {
+                let digest: String = sample.chars().take(12).collect();
+                format!("{name} of {bytes} bytes (digest {digest})")
+            }
+            Some(Self { name, bytes, sample: None }) => format!("{name} of {bytes} bytes"),
+            None => "absent".to_owned(),
+        };
+        Some((differs, describe(saved), describe(given)))
+    }
 }
 
 /// The state of the schedule and the best epoch.

@@ -30,7 +30,7 @@ use super::item_files::{ItemFiles, are_same};
 use super::owner::name_run;
 use super::parity::Parity;
 use super::places::Places;
-use super::published::Published;
+use super::published::{InputChange, Published};
 use super::registry::open_registry;
 use super::rounding::{check_rounding, warn_of_clamped};
 use crate::error::{Error, Result};
@@ -239,7 +239,9 @@ impl Publisher {
             if is_of_streams {
                 self.note_published(&version);
             }
-            return Ok(self.finish(branch, version, moved, true));
+            let newest = branch.newest().filter(|_| wish.is_command);
+            let inputs = InputChange::since(&self.model, newest, &version, &self.schema);
+            return Ok(Published { inputs, ..self.finish(branch, version, moved, true) });
         }
         let chain = match wish.base {
             true => None,
@@ -260,7 +262,8 @@ impl Publisher {
         if is_of_streams {
             self.note_published(&version);
         }
-        Ok(self.finish(branch, version, moved, false))
+        let inputs = InputChange::since(&self.model, newest, &version, &self.schema);
+        Ok(Published { inputs, ..self.finish(branch, version, moved, false) })
     }
 
     /// Keeps the branch for the next publication, and returns the outcome of this one.
@@ -289,7 +292,7 @@ impl Publisher {
         let store = self.model.store().stats().sums();
         let compactions = self.compactor.as_ref().map(|compactor| compactor.counts);
         let compactions = compactions.unwrap_or_default();
-        Published { version, moved, was_there, store, deltas, compactions }
+        Published { version, moved, was_there, store, inputs: None, deltas, compactions }
     }
 
     /// Finds the version of a step that was published from the present state. Returns `None` if

@@ -5,10 +5,12 @@ use zillion_device::Files;
 use zillion_feature::Statistics;
 use zillion_reader::{Dataset, Labels, Paths, SideTables};
 
+use super::resumed::{resume_notes, sample_digest};
 use crate::checkpoint::{Checkpoint, TrainingFile};
 use crate::error::{Error, Result};
 use crate::frequencies::Frequencies;
 use crate::job::Job;
+use crate::overlap::shared_files;
 use crate::rejects::RejectFile;
 
 /// The data sets of a run, with their statistics.
@@ -76,6 +78,17 @@ impl Data {
         })
     }
 
+    /// Returns what the user should know about the files of the run, and about what a resumed run
+    /// does not do, before it begins.
+    pub(super) fn notes(&self, job: &Job, checkpoint: Option<&Checkpoint>) -> Vec<String> {
+        let shared = shared_files(job).into_iter();
+        let shared: Vec<String> =
+            shared.map(|(part, text)| format!("`data.{part}`: {text}")).collect();
+        let shared = (!shared.is_empty()).then(|| shared.join("; "));
+        let resumed = checkpoint.map(|checkpoint| resume_notes(job, checkpoint, &self.files));
+        shared.into_iter().chain(resumed.into_iter().flatten()).collect()
+    }
+
     /// Returns the training files.
     ///
     /// # Errors
@@ -135,7 +148,8 @@ fn open_dataset(job: &Job, paths: &Paths, sides: &SideTables) -> Result<Option<D
     Ok(Some(dataset))
 }
 
-/// Returns the names and sizes of the training files and of the side tables. The name of a training
+/// Returns the names, sizes and digests of the training files, and the names and sizes of the side
+/// tables. The name of a training
 /// file is relative to `data.root`. The name of a side table is its name in the job, because its
 /// file may move.
 fn training_files(job: &Job, dataset: &Dataset) -> Result<Vec<TrainingFile>> {
@@ -143,14 +157,16 @@ fn training_files(job: &Job, dataset: &Dataset) -> Result<Vec<TrainingFile>> {
     for path in dataset.paths() {
         let name = path.strip_prefix(&job.data.root).unwrap_or(path);
         let bytes = job.data.file_facts(path)?.bytes;
-        files.push(TrainingFile { name: name.display().to_string(), bytes });
+        let sample = sample_digest(path)?;
+        files.push(TrainingFile { name: name.display().to_string(), bytes, sample });
     }
     for side in &job.schema.sides {
         let mut bytes = 0;
         for path in job.data.files(&Paths::from(side.path.as_str()))? {
             bytes += job.data.file_facts(&path)?.bytes;
         }
-        files.push(TrainingFile { name: format!("side table {}", side.name), bytes });
+        let name = format!("side table {}", side.name);
+        files.push(TrainingFile { name, bytes, sample: None });
     }
     Ok(files)
 }

@@ -5,8 +5,8 @@ use zillion_feature::Cursor;
 
 use super::publish::PublishState;
 use super::saving::Saving;
-use crate::checkpoint::{Link, RunBucket, RunDir, RunLock};
-use crate::error::Result;
+use crate::checkpoint::{Checkpoint, Link, RunBucket, RunDir, RunLock};
+use crate::error::{Error, Result};
 use crate::online::SnapshotLink;
 use crate::publish::RunId;
 use crate::run_record::Recorder;
@@ -61,4 +61,20 @@ pub(super) fn remove_after(
         Some(bucket) => bucket.remove_after(step),
         None => dir.remove_after(step, files),
     }
+}
+
+/// Checks that a checkpoint is still the newest one, now that no other process writes any.
+pub(super) fn check_newest(
+    dir: &RunDir,
+    chosen: Option<&Checkpoint>,
+    newest: Option<&Checkpoint>,
+) -> Result<()> {
+    let path = |checkpoint: Option<&Checkpoint>| checkpoint.map(|it| it.path().to_owned());
+    if path(chosen) == path(newest) {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "another process wrote a checkpoint into {} while this one started; start it again",
+        dir.path().display()
+    )))
 }

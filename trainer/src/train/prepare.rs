@@ -40,22 +40,6 @@ pub(super) enum Start {
     Onward(Continued),
 }
 
-/// Checks that a checkpoint is still the newest one, now that no other process writes any.
-fn check_newest(
-    dir: &RunDir,
-    chosen: Option<&Checkpoint>,
-    newest: Option<&Checkpoint>,
-) -> Result<()> {
-    let path = |checkpoint: Option<&Checkpoint>| checkpoint.map(|it| it.path().to_owned());
-    if path(chosen) == path(newest) {
-        return Ok(());
-    }
-    Err(Error::Refused(format!(
-        "another process wrote a checkpoint into {} while this one started; start it again",
-        dir.path().display()
-    )))
-}
-
 /// The data beside the run, and the checkpoint from which it starts.
 pub(super) struct Basis {
     /// The run's own checkpoint, from which it resumes.
@@ -107,11 +91,13 @@ impl Run {
             let is_first = options.trainer.is_first();
             let data = Data::open(&job, &sides, checkpoint.as_ref(), is_first)?;
             if is_first {
+                let notes = data.notes(&job, checkpoint.as_ref());
+                notes.iter().for_each(|note| observer.note(note));
                 dir.prepare(&options.files)?;
                 if is_alone && lock.is_none() {
                     lock = Some(RunLock::take(&dir)?);
                     let newest = find_basis(&job, &options, &dir, bucket.as_ref())?.0;
-                    check_newest(&dir, checkpoint.as_ref(), newest.as_ref())?;
+                    output::check_newest(&dir, checkpoint.as_ref(), newest.as_ref())?;
                 }
                 overwrite::remove_old_run(&dir, &options)?;
             }

@@ -31,7 +31,12 @@ pub(super) fn run(args: &SplitArgs) -> Result<()> {
     };
     let spec =
         SplitSpec { by, date_order: args.date_order, seed: args.seed, parts: args.parts.clone() };
-    let target = Target { out: &args.out, replace: args.force, max_bad_rows: args.max_bad_rows };
+    let target = Target {
+        out: &args.out,
+        replace: args.force,
+        remedy: "--force replaces the files of the parts",
+        max_bad_rows: args.max_bad_rows,
+    };
     let workers = compute_pool(args.threads)?;
     let written = split_files(&sources, &args.read, |_| spec.clone(), target, &workers)?;
     if args.json {
@@ -61,6 +66,8 @@ pub(in crate::commands) struct Target<'a> {
     pub(in crate::commands) out: &'a Path,
     /// Whether files of existing parts are replaced.
     pub(in crate::commands) replace: bool,
+    /// The option of the command that resolves an existing part.
+    pub(in crate::commands) remedy: &'static str,
     /// The maximum number of bad rows that may be left out.
     pub(in crate::commands) max_bad_rows: u64,
 }
@@ -81,9 +88,8 @@ pub(in crate::commands) fn split_files(
     let spec = spec(&columns);
     spec.check().map_err(|error| Stop::Usage(error.to_string()))?;
     if !target.replace {
-        spec.refuse_existing(target.out).map_err(|error| {
-            Stop::Refused(format!("{error}; --force replaces the files of the parts"))
-        })?;
+        spec.refuse_existing(target.out)
+            .map_err(|error| Stop::Refused(format!("{error}; {}", target.remedy)))?;
     }
     let is_parquet = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "parquet");
     let split_parquet = |sources: &[PathBuf], rows: u64| -> Result<Vec<SplitFile>> {

@@ -305,6 +305,18 @@ fn a_publisher_that_remembers_publishes_the_same_versions() {
 }
 
 #[test]
+fn a_pointer_that_moves_back_is_named() {
+    let mut run = Run::new(true, "");
+    let first = run.publish().unwrap().to_string();
+    assert!(first.ends_with("; the pointer stands on it"), "{first}");
+    run.publish_foreign();
+    let again = run.publish_again(Wish { is_command: true, ..Wish::default() }).unwrap();
+    assert!(again.was_there && again.inputs.is_none());
+    let again = again.to_string();
+    assert!(again.ends_with("; the pointer moves back from 2 to 1"), "{again}");
+}
+
+#[test]
 fn a_lost_file_of_a_chain_is_noticed() {
     assert_same("", |run| {
         for _ in 0..3 {
