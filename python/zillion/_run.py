@@ -183,8 +183,8 @@ class Plot:
 def compare(runs: typing.Sequence[typing.Union[Run, Path]]) -> typing.Any:
     """Returns the settings in which ``runs`` differ, and their figures, as a data frame.
 
-    A run is a ``Run`` or its folder. Columns: kind (setting or figure), name, one for each run, and best, the name of the best run.
-    Without pandas, a list of dictionaries.
+    A run is a ``Run`` or its folder. Columns: kind (setting or figure), name, one for each run,
+    and best, the name of the best run. Without pandas, a list of dictionaries.
     """
     folders = [os.fspath(run.folder if isinstance(run, Run) else run) for run in runs]
     found = _cli.run_json(["compare", *folders])
