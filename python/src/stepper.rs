@@ -75,8 +75,8 @@ struct FetchedNode {
 /// of its first column, and the bytes of each column as little-endian floats.
 type Fed = (String, usize, Vec<Vec<u8>>);
 
-/// The results of a step: figures as JSON, the bytes of the scores of each task, and for each fetched
-/// node its name, its number of columns and its bytes.
+/// The results of a step: figures as JSON, the bytes of the scores of each task, and for each
+/// fetched node its name, its number of columns and its bytes.
 type Stepped<'py> = (String, Vec<Bound<'py, PyBytes>>, Vec<(String, usize, Bound<'py, PyBytes>)>);
 
 #[pymethods]

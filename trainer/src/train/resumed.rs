@@ -1,4 +1,4 @@
-//! What a resumed run does not do, and how changed training files are noticed.
+//! The notes about a resumed run, and the digests by which changed training files are noticed.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
