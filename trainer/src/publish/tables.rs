@@ -30,7 +30,7 @@ pub struct ExpectedScores {
 /// A publisher of versions of one job, whose rows come from tables and whose dense parameters the
 /// caller gives.
 ///
-/// It remembers the versions that it has published, so that the next one is a delta of the rows
+/// The publisher remembers the versions that it has published, so the next one is a delta of rows
 /// that the tables list as changed. A new publisher with the same run compares all rows.
 pub struct TablesPublisher {
     publisher: Publisher,
