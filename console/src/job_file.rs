@@ -37,10 +37,10 @@ pub fn load(
     sets: &[String],
 ) -> Result<Value> {
     let mut job = read(path, 0).map_err(as_usage)?;
-    let data = job.get("data").cloned();
+    let [data, sides] = ["data", "side"].map(|section| job.get(section).cloned());
     overlay(&mut job, environment, sets)?;
     // What the environment and `--set` name is relative to the current folder.
-    let is_as_written = job.get("data") == data.as_ref();
+    let is_as_written = job.get("data") == data.as_ref() && job.get("side") == sides.as_ref();
     find_root(&mut job, path, is_as_written)?;
     Ok(Value::Table(job))
 }
@@ -135,8 +135,7 @@ fn find_root(job: &mut Table, path: &Path, is_as_written: bool) -> Result<()> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
         return Ok(());
     };
-    let sides = job.contains_key("side");
-    let Some(Value::Table(data)) = job.get_mut("data") else { return Ok(()) };
+    let Some(Value::Table(data)) = job.get("data") else { return Ok(()) };
     let root = match data.get("root") {
         None => String::new(),
         Some(Value::String(root)) => root.clone(),
@@ -148,8 +147,8 @@ fn find_root(job: &mut Table, path: &Path, is_as_written: bool) -> Result<()> {
     let root = Path::new(&root);
     let beside = folder.join(root);
     let (mut found_here, mut found_beside) = (None, None);
-    let mut is_plain = is_as_written && !sides;
-    for (key, name) in ["train", "valid", "test"].iter().flat_map(|key| names_of(data, key)) {
+    let mut is_plain = is_as_written;
+    for (key, name) in files_of(job, data) {
         if name.contains("://") || Path::new(name).is_absolute() {
             continue;
         }
@@ -164,36 +163,49 @@ fn find_root(job: &mut Table, path: &Path, is_as_written: bool) -> Result<()> {
         }
     }
     let Some((key, name)) = found_beside else { return Ok(()) };
+    let (here, there) = (root.join(name), beside.join(name));
     if found_here.is_some() || !is_plain {
         return usage_error(format!(
-            "`data.{key}`: the file `{}` does not exist, but `{}` does, beside the job file; set \
+            "`{key}`: the file `{}` does not exist, but `{}` does, beside the job file; set \
              `data.root` to the folder of all files, such as {}",
-            root.join(name).display(),
-            beside.join(name).display(),
+            here.display(),
+            there.display(),
             beside.display(),
         ));
     }
     tracing::warn!(
         "`data.root`: the file `{}` does not exist, but `{}` does, so files are read from the \
          folder of the job file",
-        root.join(name).display(),
-        beside.join(name).display(),
+        here.display(),
+        there.display(),
     );
     let beside = beside.to_string_lossy().into_owned();
-    data.insert("root".to_owned(), Value::String(beside));
+    if let Some(Value::Table(data)) = job.get_mut("data") {
+        data.insert("root".to_owned(), Value::String(beside));
+    }
     Ok(())
 }
 
-/// Returns the key and each of the names that a list of files has.
-fn names_of<'a>(data: &'a Table, key: &&'static str) -> Vec<(&'static str, &'a str)> {
-    let key = *key;
-    match data.get(key) {
-        Some(Value::String(name)) => vec![(key, name)],
-        Some(Value::Array(names)) => {
-            names.iter().filter_map(Value::as_str).map(|name| (key, name)).collect()
-        }
-        _ => Vec::new(),
+/// Returns the key and the name of each file that a job with the section `data` reads: the files of
+/// rows and the side tables.
+fn files_of<'a>(job: &'a Table, data: &'a Table) -> Vec<(String, &'a str)> {
+    let mut files = Vec::new();
+    for key in ["train", "valid", "test"] {
+        let names = match data.get(key) {
+            Some(Value::Array(names)) => names.as_slice(),
+            Some(name) => std::slice::from_ref(name),
+            None => &[],
+        };
+        files.extend(
+            names.iter().filter_map(Value::as_str).map(|name| (format!("data.{key}"), name)),
+        );
     }
+    if let Some(Value::Table(sides)) = job.get("side") {
+        files.extend(sides.iter().filter_map(|(side, section)| {
+            Some((format!("side.{side}.path"), section.get("path")?.as_str()?))
+        }));
+    }
+    files
 }
 
 /// Returns whether an environment variable is known to Zillion but is not a setting of a job.
@@ -248,6 +260,11 @@ mod tests {
         let found = |root: &str| Some(Value::from(place.path().join(root).to_str().unwrap()));
         assert_eq!(root_of("[data]\ntrain = ['rows/a.csv']").unwrap(), found(""));
         assert_eq!(root_of("[data]\nroot = 'rows'\nvalid = 'a.csv'").unwrap(), found("rows"));
+        let side = "[side.items]\npath = 'rows/a.csv'";
+        assert_eq!(root_of(&format!("[data]\ntrain = 'rows/a.csv'\n{side}")).unwrap(), found(""));
+        let apart = format!("[data]\ntrain = 'Cargo.toml'\n{side}");
+        let refused = root_of(&apart).unwrap_err().to_string();
+        assert!(refused.starts_with("`side.items.path`: the file `rows/a.csv`"), "{refused}");
         let mixed = "[data]\ntrain = 'rows/a.csv'\nvalid = 'Cargo.toml'";
         let refused = root_of(mixed).unwrap_err().to_string();
         assert!(
