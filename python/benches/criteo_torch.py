@@ -4,12 +4,14 @@
 
 The file has the columns I1 .. I13, C1 .. C26 and label (`zillion data synth` writes one). The
 first four fifths of the rows train, the rest is scored unless `--steps` ends the pass. Prints one
-line of JSON.
+line of JSON. With `--memory 12`, the rows of the six fields with the most ids have 2 MiB of memory
+each, and their other rows are on the disk.
 """
 
 import argparse
 import json
 import resource
+import tempfile
 import time
 
 import numpy as np
@@ -20,6 +22,8 @@ import zillion as zl
 import zillion.torch as zt
 
 NUMBERS, FIELDS = 13, 26
+# The fields with the most ids.
+LARGEST = ["C3", "C4", "C12", "C16", "C21", "C24"]
 
 
 def mlp(sizes, last=False):
@@ -96,6 +100,8 @@ def main():
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--warm", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--compile", action="store_true", help="torch.compile the dense part")
+    parser.add_argument("--memory", type=float, help="MiB of the rows of the largest fields")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)
@@ -106,12 +112,20 @@ def main():
         "optimizer": {"kind": "rowwise_adagrad", "lr": 0.02},
         "initializer": {"kind": "normal", "std": 0.01},
     }
+    folder = tempfile.TemporaryDirectory()
+    spill = None
+    if chosen.memory is not None:
+        spill = {field: f"{int(chosen.memory * 1024 / len(LARGEST))} KiB" for field in LARGEST}
     tables = zl.Tables(
-        {f"C{at + 1}": settings for at in range(FIELDS)}, threads=chosen.threads
+        {f"C{at + 1}": settings for at in range(FIELDS)},
+        threads=chosen.threads,
+        spill=spill,
+        spill_folder=folder.name if spill else None,
     )
     embed = zt.EmbeddingCollection(tables)
     model = {"deepfm": DeepFM, "dcnv2": DCNv2}[chosen.model](chosen.dim)
     optimizer = zt.Optimizer(tables, torch.optim.Adam(model.parameters(), lr=1e-3))
+    scores_of = torch.compile(model) if chosen.compile else model
     loss_of = torch.nn.BCEWithLogitsLoss()
 
     numbers, ids, labels = load(chosen.data, chosen.rows)
@@ -127,7 +141,7 @@ def main():
         marks = [time.perf_counter()]
         rows = embed(ids[part])
         marks.append(time.perf_counter())
-        loss = loss_of(model(numbers[part], rows), labels[part])
+        loss = loss_of(scores_of(numbers[part], rows), labels[part])
         marks.append(time.perf_counter())
         optimizer.zero_grad()
         loss.backward()
@@ -144,10 +158,15 @@ def main():
         "model": chosen.model,
         "torch": torch.__version__,
         "threads": chosen.threads,
+        "compile": chosen.compile,
         "steps": steps,
         "samples_s": round(measured * chosen.batch / (times[-1] - begin), 1),
         "ms_per_part": {name: round(1e3 * spent / measured, 2) for name, spent in parts.items()},
         "table_rows": sum(table["rows"] for table in tables.statistics()),
+        "table_mib": round(sum(table["bytes"] for table in tables.statistics()) / 2**20, 1),
+        "rows_on_disk": sum(
+            table["spill"]["cold_rows"] for table in tables.statistics() if table["spill"]
+        ),
     }
     if not chosen.steps:
         embed.eval()

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
 use anyhow::{Result, anyhow, bail};
+use numpy::{PyReadonlyArrayDyn, PyReadwriteArrayDyn};
 use pyo3::prelude::*;
-use pyo3::types::PyByteArray;
 use serde_json::json;
 use zillion_console::exit::usage_error;
 
@@ -49,51 +49,53 @@ impl Tables {
         })
     }
 
-    /// Looks up ids, little-endian `i64` of shape `[rows, fields]`. Returns a ticket for the
-    /// gradients and the rows, `f32` of shape `[rows, fields, dim]`. Without `trains`, unknown ids
+    /// Looks up ids of shape `[rows, fields]`, and writes their rows to `rows`, of shape
+    /// `[rows, fields, dim]`. Returns a ticket for the gradients. Without `trains`, unknown ids
     /// read what evaluation reads, nothing is counted, and the ticket is 0.
-    fn lookup<'py>(
+    fn lookup(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         fields: Vec<usize>,
-        ids: &[u8],
+        ids: PyReadonlyArrayDyn<'_, i64>,
         trains: bool,
-    ) -> PyResult<(u64, Bound<'py, PyByteArray>)> {
-        let (ticket, found, plan, dim, workers) = call(py, "lookup", || {
+        mut rows: PyReadwriteArrayDyn<'_, f32>,
+    ) -> PyResult<u64> {
+        let (ids, rows) = (ids.as_slice()?, rows.as_slice_mut()?);
+        call(py, "lookup", || {
             let mut state = self.lock()?;
+            let dim = state.dim(fields.first().copied().unwrap_or_default());
+            if rows.len() != ids.len() * dim {
+                bail!(
+                    "memory of {} floats for {} rows of {dim} floats; give one float for each",
+                    rows.len(),
+                    ids.len()
+                );
+            }
             let (lookup, found) = state.read(&fields, ids, trains)?;
-            let plan = lookup.plan.clone();
-            let (ticket, dim) = (lookup.ticket, lookup.dim);
+            let (plan, workers) = (lookup.plan.clone(), state.workers.clone());
+            let ticket = lookup.ticket;
             if trains {
                 state.lookups.push(lookup);
             }
-            Ok((ticket, found, plan, dim, state.workers.clone()))
-        })?;
-        let bytes = ids.len() / size_of::<i64>() * dim * size_of::<f32>();
-        let rows = PyByteArray::new_with(py, bytes, |into| {
-            call(py, "gather", || gather_rows(&workers, &plan, &fields, dim, &found, into))
-        })?;
-        // The memory is used again, unless another thread has looked something up meanwhile.
-        if let Ok(mut state) = self.state.try_lock() {
-            state.buffer = found;
-        }
-        Ok((ticket, rows))
+            drop(state);
+            gather_rows(&workers, &plan, &fields, dim, &found, rows);
+            // The memory is used again, unless another thread is looking something up.
+            if let Ok(mut state) = self.state.try_lock() {
+                state.buffer = found;
+            }
+            Ok(ticket)
+        })
     }
 
-    /// Keeps the gradients of a lookup, `f32` of the shape of its rows, until the end of the step.
-    /// Gradients that are given again are added.
-    fn keep(&self, py: Python<'_>, ticket: u64, gradients: &[u8]) -> PyResult<()> {
-        call(py, "keep", || {
-            let mut state = self.lock()?;
-            let Some(lookup) = state.lookups.iter_mut().find(|lookup| lookup.ticket == ticket)
-            else {
-                bail!(
-                    "the lookup belongs to a step that has ended; look the ids up again after \
-                     `step` or `discard`"
-                );
-            };
-            lookup.keep(gradients)
-        })
+    /// Adds the gradients of a lookup, of the shape of its rows, to those of the step.
+    fn keep(
+        &self,
+        py: Python<'_>,
+        ticket: u64,
+        gradients: PyReadonlyArrayDyn<'_, f32>,
+    ) -> PyResult<()> {
+        let gradients = gradients.as_slice()?;
+        call(py, "keep", || self.lock()?.keep(ticket, gradients))
     }
 
     /// Pushes the kept gradients and ends the step. `scale` multiplies the learning rates. Returns

@@ -124,16 +124,21 @@ class Tables:
     ) -> Pulled:
         """Returns the rows of ids, float32.
 
-        ``fields`` is the name of a field, or a list of names. With one field, ``ids`` has any shape and the rows have that shape and ``[dim]``. With a
-        list of fields, ``ids`` has the shape ``[rows, fields]``, and the rows have the shape
-        ``[rows, fields, dim]``. An id without a row reads its initial row.
+        ``fields`` is the name of a field, or a list of names. With one field, ``ids`` has any
+        shape and the rows have that shape and ``[dim]``. With a list of fields, ``ids`` has the
+        shape ``[rows, fields]``, and the rows have the shape ``[rows, fields, dim]``. An id without
+        a row reads its initial row.
+
+        ``ids`` is an array of numpy, or what has the buffer protocol or DLPack, such as a tensor of
+        torch on the CPU; it is not copied if it is contiguous and of 64 bits. The rows are an array
+        of numpy, which torch (``torch.from_numpy``) and others take over without a copy.
 
         With ``train``, the lookup belongs to the present step: give its gradients to ``push``,
         then call ``step``. Without it, ids are read as evaluation reads them.
         """
         numpy = need_module("numpy", "zl.Tables")
         names = [fields] if isinstance(fields, str) else list(fields)
-        found = numpy.asarray(ids)
+        found = _as_array(numpy, ids)
         if found.dtype.kind not in "iu" or found.dtype == numpy.uint64:
             raise JobError(f"ids are of the type {found.dtype}; give integers of 64 bits at most")
         found = numpy.ascontiguousarray(found, dtype="<i8")
@@ -143,19 +148,20 @@ class Tables:
                 "each field"
             )
         places = [self._place(name) for name in names]
-        ticket, memory = self._tables.lookup(places, found.tobytes(), train)
-        rows = numpy.frombuffer(memory, dtype="<f4")
-        return Pulled(ticket, rows.reshape(*found.shape, self._dims[names[0]]))
+        dim = self._dims[names[0]] if names else 0
+        rows = numpy.empty((*found.shape, dim), dtype="<f4")
+        return Pulled(self._tables.lookup(places, found, train, rows), rows)
 
     def push(self, pulled: typing.Union[Pulled, int], gradients: Array) -> None:
-        """Keeps the gradients of pulled rows until ``step``.
+        """Adds the gradients of pulled rows to those of the step.
 
-        ``pulled`` is what ``pull`` returned, or its ticket, and ``gradients`` has the shape of the
-        rows (float32).
-        Gradients of the same id are summed. A row whose sum is not finite does not change.
+        ``pulled`` is what ``pull`` returned, or its ticket. ``gradients`` has the shape of the rows
+        (float32), and is read in place as ``ids`` of ``pull`` are. Gradients of the same id are
+        summed at once, so the memory can be used again. A row whose sum is not finite does not
+        change.
         """
         numpy = need_module("numpy", "zl.Tables")
-        found = numpy.ascontiguousarray(gradients, dtype="<f4")
+        found = numpy.ascontiguousarray(_as_array(numpy, gradients), dtype="<f4")
         ticket = pulled
         if isinstance(pulled, Pulled):
             if found.shape != pulled.rows.shape:
@@ -164,7 +170,7 @@ class Tables:
                     f"{list(pulled.rows.shape)}"
                 )
             ticket = pulled.ticket
-        self._tables.keep(typing.cast(int, ticket), found.tobytes())
+        self._tables.keep(typing.cast(int, ticket), found)
 
     def step(self, *, rate: float = 1.0) -> Figures:
         """Applies the gradients of the step to the rows, and returns the counts of changes.
@@ -237,6 +243,17 @@ class Tables:
 
     def __repr__(self) -> str:
         return f"zillion.Tables({self._dims})"
+
+
+def _as_array(numpy: typing.Any, values: Array) -> typing.Any:
+    """Returns the values as an array of ``numpy``, in the same memory where that is possible."""
+    if not isinstance(values, numpy.ndarray) and hasattr(values, "__dlpack__"):
+        try:
+            return numpy.from_dlpack(values)
+        except (BufferError, RuntimeError, TypeError, ValueError):
+            # Memory of a device, or a type that DLPack does not have.
+            pass
+    return numpy.asarray(values)
 
 
 class Pulled:

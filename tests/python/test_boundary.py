@@ -5,6 +5,7 @@ import subprocess
 import sys
 import sysconfig
 
+import numpy
 import pytest
 
 import zillion as zl
@@ -13,7 +14,7 @@ from zillion import _zillion
 CALLS = [
     "load", "parse", "print", "effective", "validate", "check", "train", "Model", "predict",
     "evaluate", "BatchReader", "next", "plot", "descriptors", "run_command", "Tables",
-    "dims", "lookup", "gather", "keep", "step", "clear_gradients", "discard", "statistics",
+    "dims", "lookup", "keep", "step", "clear_gradients", "discard", "statistics",
     "find", "save", "restore", "Stepper", "next_batch", "take_step", "take_notes",
     "end_epoch", "validate_run", "save_run", "position", "finish", "publish",
 ]
@@ -52,9 +53,10 @@ def calls(job, run, tmp_path):
         "run_command": lambda: _zillion.run_command(["zillion", "model", "list"]),
         "Tables": lambda: _zillion.Tables(text_of_tables()),
         "dims": lambda: _zillion.Tables(text_of_tables()).dims(),
-        "lookup": lambda: _zillion.Tables(text_of_tables()).lookup([0], bytes(8), True),
-        "gather": lambda: _zillion.Tables(text_of_tables()).lookup([0], bytes(8), True),
-        "keep": lambda: _zillion.Tables(text_of_tables()).keep(1, bytes(8)),
+        "lookup": lambda: _zillion.Tables(text_of_tables()).lookup(
+            [0], numpy.zeros(1, "i8"), True, numpy.zeros(2, "f4")
+        ),
+        "keep": lambda: _zillion.Tables(text_of_tables()).keep(1, numpy.zeros(2, "f4")),
         "step": lambda: _zillion.Tables(text_of_tables()).step(1.0),
         "clear_gradients": lambda: _zillion.Tables(text_of_tables()).clear_gradients(),
         "discard": lambda: _zillion.Tables(text_of_tables()).discard(),

@@ -1,39 +1,24 @@
 //! The loops over rows: from rows of unique keys to the values of a lookup, and from gradients of
 //! values to sums by key.
 
-use anyhow::{Result, bail};
 use zillion_device::Workers;
 use zillion_feature::{LookupPlan, RowBuffer};
 use zillion_rows::TableLayout;
 
+use super::state::Lookup;
+
 /// The number of rows of a lookup, or of keys, that one task handles.
 const TASK_ROWS: usize = 128;
 
-/// The gradients of the values `start..end` of a column.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Piece<'a> {
-    pub(super) start: usize,
-    pub(super) end: usize,
-    /// The gradients of all fields of a lookup.
-    pub(super) gradients: &'a [f32],
-    /// The number of floats between the gradients of two values of the column.
-    pub(super) stride: usize,
-    /// The position of the gradient of the first value.
-    pub(super) offset: usize,
-}
-
-/// Copies the row of each value to `into`, as floats of shape `[rows, fields, dim]`.
+/// Copies the row of each value of a lookup to `into`, floats of shape `[rows, fields, dim]`.
 pub(super) fn gather_rows(
     workers: &Workers,
     plan: &LookupPlan,
     fields: &[usize],
     dim: usize,
     found: &RowBuffer,
-    into: &mut [u8],
-) -> Result<()> {
-    let Ok(into) = bytemuck::try_cast_slice_mut::<u8, f32>(into) else {
-        bail!("the memory of the interpreter is not aligned to floats");
-    };
+    into: &mut [f32],
+) {
     let width = fields.len() * dim;
     workers.for_each_block(into, TASK_ROWS * width.max(1), |task, block| {
         for (row, values) in (task * TASK_ROWS..).zip(block.chunks_exact_mut(width)) {
@@ -44,63 +29,125 @@ pub(super) fn gather_rows(
             }
         }
     });
-    Ok(())
 }
 
-/// Sums the gradients of each unique key over its occurrences. `pieces` has the gradients of each
-/// column.
+/// Sums the gradients of each key of a lookup over the key's occurrences. `gradients` are floats
+/// of shape `[rows, fields, dim]`. If `is_first` is false, the sums are added to those in `sums`.
 pub(super) fn sum_gradients(
     workers: &Workers,
-    plan: &LookupPlan,
+    lookup: &Lookup,
     layouts: &[TableLayout],
-    pieces: &[Vec<Piece<'_>>],
+    gradients: &[f32],
+    is_first: bool,
     sums: &mut RowBuffer,
 ) {
-    sums.reshape(
-        plan.tables
-            .iter()
-            .map(|table| (table.keys.len(), layouts[table.table.index()].stride))
-            .collect::<Vec<_>>()
-            .into_iter(),
-    );
+    let (plan, dim) = (&lookup.plan, lookup.dim);
+    if is_first {
+        shape_like(plan, layouts, sums);
+    }
+    let row = lookup.fields.len() * dim;
     for (at, (table, rows)) in plan.tables.iter().zip(&mut sums.tables).enumerate() {
-        let dim = layouts[table.table.index()].width();
-        let stride = rows.stride;
-        rows.counts = None;
-        rows.uses = None;
-        let columns: Vec<(usize, &Vec<Piece<'_>>)> = plan
+        // The base of each column of the table, and the place of its field in a row of gradients.
+        let columns: Vec<(usize, usize)> = plan
             .columns
             .iter()
-            .zip(pieces)
-            .filter(|(column, _)| column.table == at)
-            .map(|(column, pieces)| (column.base as usize, pieces))
+            .enumerate()
+            .filter(|(_, column)| column.table == at)
+            .filter_map(|(field, column)| {
+                let place = lookup.fields.iter().position(|&looked_up| looked_up == field)?;
+                Some((column.base as usize, place * dim))
+            })
             .collect();
-        let occurrences = &table.occurrences;
-        workers.for_each_block(&mut rows.values, TASK_ROWS * stride.max(1), |task, block| {
-            block.fill(0.0);
+        let (occurrences, stride) = (&table.occurrences, rows.stride.max(1));
+        workers.for_each_block(&mut rows.values, TASK_ROWS * stride, |task, block| {
+            if is_first {
+                block.fill(0.0);
+            }
             for (key, sum) in (task * TASK_ROWS..).zip(block.chunks_exact_mut(stride)) {
-                let range =
+                let places =
                     occurrences.offsets[key] as usize..occurrences.offsets[key + 1] as usize;
-                for &position in &occurrences.positions[range] {
-                    let gradient = find_gradient(&columns, position as usize, dim);
-                    sum.iter_mut().zip(gradient).for_each(|(sum, gradient)| *sum += gradient);
+                for &position in &occurrences.positions[places] {
+                    let position = position as usize;
+                    let after = columns.partition_point(|&(base, _)| base <= position);
+                    let (base, offset) = columns[after - 1];
+                    let start = (position - base) * row + offset;
+                    add(sum, &gradients[start..start + dim]);
                 }
             }
         });
     }
 }
 
-/// Returns the gradient of the value at a position of a table.
-fn find_gradient<'a>(
-    columns: &[(usize, &'a Vec<Piece<'a>>)],
-    position: usize,
-    dim: usize,
-) -> &'a [f32] {
-    let column = columns.partition_point(|&(base, _)| base <= position).saturating_sub(1);
-    // Several columns can have the same base if some are empty; the last of them has the value.
-    let (base, pieces) = columns[column];
-    let value = position - base;
-    let piece = &pieces[pieces.partition_point(|piece| piece.end <= value)];
-    let start = (value - piece.start) * piece.stride + piece.offset;
-    &piece.gradients[start..start + dim]
+/// Sums the sums of several lookups by key. `plan` is that of the values of all lookups, each
+/// column of which has those of the first lookup first.
+pub(super) fn join_sums(
+    workers: &Workers,
+    plan: &LookupPlan,
+    layouts: &[TableLayout],
+    lookups: &[Lookup],
+    sums: &mut RowBuffer,
+) {
+    shape_like(plan, layouts, sums);
+    // The lookups of each column, each with the position of its first value.
+    let mut pieces: Vec<Vec<(usize, &Lookup)>> = vec![Vec::new(); plan.columns.len()];
+    for lookup in lookups {
+        for &field in &lookup.fields {
+            let begin = pieces[field].last().map_or(0, |&(begin, before)| begin + before.rows);
+            pieces[field].push((begin, lookup));
+        }
+    }
+    for (at, (table, rows)) in plan.tables.iter().zip(&mut sums.tables).enumerate() {
+        let columns: Vec<(usize, usize)> = plan
+            .columns
+            .iter()
+            .enumerate()
+            .filter(|(field, column)| column.table == at && !pieces[*field].is_empty())
+            .map(|(field, column)| (column.base as usize, field))
+            .collect();
+        let (occurrences, stride) = (&table.occurrences, rows.stride.max(1));
+        workers.for_each_block(&mut rows.values, TASK_ROWS * stride, |task, block| {
+            block.fill(0.0);
+            // The lookups whose sum of the present key has been added.
+            let mut added: Vec<u64> = Vec::new();
+            for (key, sum) in (task * TASK_ROWS..).zip(block.chunks_exact_mut(stride)) {
+                added.clear();
+                let places =
+                    occurrences.offsets[key] as usize..occurrences.offsets[key + 1] as usize;
+                for &position in &occurrences.positions[places] {
+                    let position = position as usize;
+                    let after = columns.partition_point(|&(base, _)| base <= position);
+                    let (base, field) = columns[after - 1];
+                    let value = position - base;
+                    let after = pieces[field].partition_point(|&(begin, _)| begin <= value);
+                    let (begin, lookup) = pieces[field][after - 1];
+                    if added.contains(&lookup.ticket) {
+                        continue;
+                    }
+                    added.push(lookup.ticket);
+                    if let Some(found) = &lookup.sums {
+                        let unique = lookup.plan.columns[field].inverse[value - begin] as usize;
+                        add(sum, found.tables[at].row(unique));
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Gives a buffer one row of its table's stride for each key of a plan.
+fn shape_like(plan: &LookupPlan, layouts: &[TableLayout], sums: &mut RowBuffer) {
+    let shapes: Vec<(usize, usize)> = plan
+        .tables
+        .iter()
+        .map(|table| (table.keys.len(), layouts[table.table.index()].stride))
+        .collect();
+    sums.reshape(shapes.into_iter());
+    for table in &mut sums.tables {
+        (table.counts, table.uses) = (None, None);
+    }
+}
+
+/// Adds `more` to the first floats of `sum`.
+fn add(sum: &mut [f32], more: &[f32]) {
+    sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
 }

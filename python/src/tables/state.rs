@@ -1,11 +1,13 @@
 //! The state of tables, and the lookups of the present step.
 //!
-//! A step has any number of lookups. Each gets a ticket, and its gradients are kept under the
-//! ticket. At the end of the step, the gradients of all lookups are summed by key and pushed once.
+//! A step has any number of lookups. Each gets a ticket. Gradients that are given for a ticket are
+//! summed by key at once, so that nothing of the caller's memory is kept. At the end of the step,
+//! the sums of all lookups are summed by key and pushed once.
 //!
 //! # Invariants
-//! The sum of a key's gradients is taken in the order of the fields, then of the lookups, then of
-//! the rows. So the result does not depend on the number of threads.
+//! The sum of a key's gradients over one lookup is taken in the order of the fields, then of the
+//! rows. The sum over lookups is taken in the order in which the key occurs in them: by field, then
+//! by lookup. So the result does not depend on the number of threads.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use zillion_trainer::Job;
 
 use super::opening::{check_tables, open_tables};
 use super::publish::OpenPublisher;
-use super::rows::{Piece, sum_gradients};
+use super::rows::{join_sums, sum_gradients};
 
 /// The largest number of lookups in a step. More of them are a step that is never ended.
 const MOST_LOOKUPS: usize = 1024;
@@ -61,13 +63,13 @@ pub(super) struct State {
 pub(super) struct Lookup {
     pub(super) ticket: u64,
     /// The fields, as positions among the sparse columns of the job.
-    fields: Vec<usize>,
-    rows: usize,
+    pub(super) fields: Vec<usize>,
+    pub(super) rows: usize,
     pub(super) dim: usize,
     batch: Batch,
     pub(super) plan: Arc<LookupPlan>,
-    /// The gradients, of shape `[rows, fields, dim]`; `None` until they are given.
-    gradients: Option<Vec<f32>>,
+    /// The sum of the gradients of each key of the plan, or `None` until gradients are given.
+    pub(super) sums: Option<RowBuffer>,
 }
 
 /// The file that lists the parts of saved tables.
@@ -117,14 +119,14 @@ impl State {
     pub(super) fn read(
         &mut self,
         fields: &[usize],
-        ids: &[u8],
+        ids: &[i64],
         trains: bool,
     ) -> Result<(Lookup, RowBuffer)> {
         let (batch, rows, dim) = self.batch(fields, ids)?;
         let plan = Arc::new(LookupPlan::build(&batch, &self.job.schema, &mut self.scratch));
         let buffer = std::mem::take(&mut self.buffer);
         let mut lookup =
-            Lookup { ticket: 0, fields: fields.to_vec(), rows, dim, batch, plan, gradients: None };
+            Lookup { ticket: 0, fields: fields.to_vec(), rows, dim, batch, plan, sums: None };
         if !trains {
             let (found, _) = self.client.lookup(&lookup.plan, buffer)?;
             return Ok((lookup, found));
@@ -154,18 +156,19 @@ impl State {
     }
 
     /// Returns the batch of ids of shape `[rows, fields]`, its rows and the floats of a row.
-    fn batch(&self, fields: &[usize], ids: &[u8]) -> Result<(Batch, usize, usize)> {
-        let count = ids.len() / size_of::<i64>();
-        if fields.is_empty() || !count.is_multiple_of(fields.len()) || !ids.len().is_multiple_of(8)
-        {
+    fn batch(&self, fields: &[usize], ids: &[i64]) -> Result<(Batch, usize, usize)> {
+        if fields.is_empty() || !ids.len().is_multiple_of(fields.len()) {
             bail!(
-                "{} bytes are no ids of {} fields; give 8 bytes for each",
+                "{} ids are not those of {} fields; give one id for each field of a row",
                 ids.len(),
                 fields.len()
             );
         }
-        if count > MOST_IDS {
-            bail!("a lookup of {count} ids; at most {MOST_IDS} are allowed, use smaller batches");
+        if ids.len() > MOST_IDS {
+            bail!(
+                "a lookup of {} ids; at most {MOST_IDS} are allowed, use smaller batches",
+                ids.len()
+            );
         }
         let dim = self.dim(fields[0]);
         for (at, &field) in fields.iter().enumerate() {
@@ -180,31 +183,52 @@ impl State {
             }
         }
         let mut batch = Batch::empty(&self.job.schema);
-        batch.rows = count / fields.len();
+        batch.rows = ids.len() / fields.len();
         for (at, &field) in fields.iter().enumerate() {
-            let places = ids.chunks_exact(size_of::<i64>()).skip(at).step_by(fields.len());
-            let key = |id: &[u8]| {
-                let id = id.first_chunk().copied().map(i64::from_le_bytes).unwrap_or_default();
-                FeatureKey::from_i64(id)
-            };
-            batch.sparse[field] = KeyColumn::single(places.map(key).collect());
+            let ids = ids.iter().skip(at).step_by(fields.len());
+            batch.sparse[field] =
+                KeyColumn::single(ids.copied().map(FeatureKey::from_i64).collect());
         }
         let rows = batch.rows;
         Ok((batch, rows, dim))
     }
 
+    /// Sums the gradients of a lookup by key, and adds the sums to those that it has.
+    pub(super) fn keep(&mut self, ticket: u64, gradients: &[f32]) -> Result<()> {
+        let Some(lookup) = self.lookups.iter_mut().find(|lookup| lookup.ticket == ticket) else {
+            bail!(
+                "the lookup belongs to a step that has ended; look the ids up again after `step` or \
+                 `discard`"
+            );
+        };
+        let floats = lookup.rows * lookup.fields.len() * lookup.dim;
+        if gradients.len() != floats {
+            bail!(
+                "{} gradients for {floats} floats; give the shape of the rows in float32",
+                gradients.len()
+            );
+        }
+        let kept = lookup.sums.take();
+        let is_first = kept.is_none();
+        let mut sums = kept.unwrap_or_else(|| std::mem::take(&mut self.buffer));
+        let layouts = self.client.layouts();
+        sum_gradients(&self.workers, lookup, layouts, gradients, is_first, &mut sums);
+        lookup.sums = Some(sums);
+        Ok(())
+    }
+
     /// Pushes the gradients of all lookups that have some, and ends the step.
     pub(super) fn push(&mut self, scale: f32) -> Result<StepReport> {
-        let lookups = std::mem::take(&mut self.lookups);
+        let mut lookups = std::mem::take(&mut self.lookups);
         if lookups.is_empty() {
             return Ok(StepReport::default());
         }
-        let given: Vec<&Lookup> = lookups.iter().filter(|l| l.gradients.is_some()).collect();
-        let Some(&first) = given.first() else {
+        lookups.retain(|lookup| lookup.sums.is_some());
+        if lookups.is_empty() {
             self.client.discard()?;
             return Ok(StepReport::default());
-        };
-        let pushed = self.push_sums(first, &given, scale);
+        }
+        let pushed = self.push_sums(lookups, scale);
         match &pushed {
             Ok(_) => self.step += 1,
             // A push that failed has its own error, also if the step cannot be left.
@@ -213,29 +237,18 @@ impl State {
         pushed
     }
 
-    fn push_sums(&mut self, first: &Lookup, given: &[&Lookup], scale: f32) -> Result<StepReport> {
-        let plan = match given.len() {
-            1 => first.plan.clone(),
+    /// Pushes the sums of lookups.
+    fn push_sums(&mut self, mut lookups: Vec<Lookup>, scale: f32) -> Result<StepReport> {
+        let (plan, sums) = match lookups.as_mut_slice() {
+            [lookup] => (lookup.plan.clone(), lookup.sums.take().unwrap_or_default()),
             _ => {
-                let batch = join_batches(Batch::empty(&self.job.schema), given);
-                Arc::new(LookupPlan::build(&batch, &self.job.schema, &mut self.scratch))
+                let batch = join_batches(Batch::empty(&self.job.schema), &lookups);
+                let plan = LookupPlan::build(&batch, &self.job.schema, &mut self.scratch);
+                let mut sums = std::mem::take(&mut self.buffer);
+                join_sums(&self.workers, &plan, self.client.layouts(), &lookups, &mut sums);
+                (Arc::new(plan), sums)
             }
         };
-        let mut pieces: Vec<Vec<Piece<'_>>> = vec![Vec::new(); plan.columns.len()];
-        for lookup in given {
-            for (at, &field) in lookup.fields.iter().enumerate() {
-                let before = pieces[field].last().map_or(0, |piece| piece.end);
-                pieces[field].push(Piece {
-                    start: before,
-                    end: before + lookup.rows,
-                    gradients: lookup.gradients.as_deref().unwrap_or_default(),
-                    stride: lookup.fields.len() * lookup.dim,
-                    offset: at * lookup.dim,
-                });
-            }
-        }
-        let mut sums = std::mem::take(&mut self.buffer);
-        sum_gradients(&self.workers, &plan, self.client.layouts(), &pieces, &mut sums);
         // The same step begins again, now that its learning rates are known.
         self.client.begin_step(Step(self.step + 1), Rates { scale })?;
         self.client.push(&plan, sums, PushMode::Apply)?;
@@ -244,7 +257,7 @@ impl State {
 
     /// Reads the row of an id. The present step goes on, if there is one.
     pub(super) fn find(&mut self, field: usize, id: i64) -> Result<Option<(Vec<f32>, u32)>> {
-        let (batch, _, dim) = self.batch(&[field], &id.to_le_bytes())?;
+        let (batch, _, dim) = self.batch(&[field], &[id])?;
         let plan = Arc::new(LookupPlan::build(&batch, &self.job.schema, &mut self.scratch));
         let (_, report) = self.client.lookup(&plan, RowBuffer::default())?;
         if report.total_missing() > 0 {
@@ -266,7 +279,7 @@ impl State {
 
     /// Drops the gradients that are kept for this step. Its lookups stay.
     pub(super) fn clear_gradients(&mut self) {
-        self.lookups.iter_mut().for_each(|lookup| lookup.gradients = None);
+        self.lookups.iter_mut().for_each(|lookup| lookup.sums = None);
     }
 
     pub(super) fn discard(&mut self) -> Result<()> {
@@ -328,28 +341,8 @@ impl State {
     }
 }
 
-impl Lookup {
-    pub(super) fn keep(&mut self, gradients: &[u8]) -> Result<()> {
-        let floats = self.rows * self.fields.len() * self.dim;
-        if gradients.len() != floats * size_of::<f32>() {
-            bail!(
-                "{} bytes of gradients for {floats} floats; give the shape of the rows in float32",
-                gradients.len()
-            );
-        }
-        let given = gradients
-            .chunks_exact(size_of::<f32>())
-            .map(|bytes| bytes.first_chunk().copied().map(f32::from_le_bytes).unwrap_or_default());
-        match &mut self.gradients {
-            Some(kept) => kept.iter_mut().zip(given).for_each(|(sum, given)| *sum += given),
-            None => self.gradients = Some(given.collect()),
-        }
-        Ok(())
-    }
-}
-
 /// Adds the keys of lookups to the columns of an empty batch, in the order of the lookups.
-fn join_batches(mut batch: Batch, lookups: &[&Lookup]) -> Batch {
+fn join_batches(mut batch: Batch, lookups: &[Lookup]) -> Batch {
     for lookup in lookups {
         batch.rows += lookup.rows;
         for &field in &lookup.fields {
