@@ -6,9 +6,12 @@
 
 mod evaluate;
 mod parse;
+mod texts;
 
 use std::fmt;
 use std::str::FromStr;
+
+use zillion_feature::DateOrder;
 
 /// A condition on the columns of a row.
 ///
@@ -24,6 +27,8 @@ use std::str::FromStr;
 pub struct Condition {
     text: String,
     root: Node,
+    /// The order of day and month in texts with dates that need one.
+    date_order: Option<DateOrder>,
 }
 
 /// A part of a condition.
@@ -38,6 +43,8 @@ enum Node {
     OneOf(String, Vec<Literal>),
     /// Whether the value of a column is missing.
     IsNull(String),
+    /// Whether the value of a column is 1 or true. Other values than those of a label are an error.
+    IsOne(String),
 }
 
 /// A comparison of two values.
@@ -61,10 +68,16 @@ enum Literal {
 }
 
 impl Condition {
-    /// Returns the condition that a column has a value that is 1 or true.
+    /// Returns the condition that a column, whose values are 1, 0 and -1 or true and false, has 1 or
+    /// true.
     pub fn is_one(column: &str) -> Self {
-        let root = Node::Compare(column.to_owned(), Comparison::Equal, Literal::Whole(1));
-        Self { text: format!("{column} = 1"), root }
+        let root = Node::IsOne(column.to_owned());
+        Self { text: format!("{column} = 1"), root, date_order: None }
+    }
+
+    /// Returns the condition with the order of day and month in texts with dates that need one.
+    pub fn with_date_order(self, date_order: Option<DateOrder>) -> Self {
+        Self { date_order, ..self }
     }
 
     /// Returns the names of the columns in the order of the text. A name may occur twice.
@@ -73,7 +86,10 @@ impl Condition {
             match node {
                 Node::All(parts) | Node::Any(parts) => parts.iter().for_each(|n| add(n, names)),
                 Node::Not(part) => add(part, names),
-                Node::Compare(name, ..) | Node::OneOf(name, _) | Node::IsNull(name) => {
+                Node::Compare(name, ..)
+                | Node::OneOf(name, _)
+                | Node::IsNull(name)
+                | Node::IsOne(name) => {
                     names.push(name);
                 }
             }
@@ -94,7 +110,7 @@ impl FromStr for Condition {
                  clicks >= 1 and country = 'DE'"
             )
         })?;
-        Ok(Self { text: text.to_owned(), root })
+        Ok(Self { text: text.to_owned(), root, date_order: None })
     }
 }
 

@@ -27,7 +27,7 @@ use arrow_array::builder::{Float32Builder, Int64Builder};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use zillion_device::{Files, Workers};
-use zillion_feature::{FeatureKey, TimeUnit};
+use zillion_feature::{DateOrder, FeatureKey, TimeUnit};
 use zillion_reader::{ReaderError, Result};
 
 use crate::condition::Condition;
@@ -45,8 +45,11 @@ pub struct CounterSpec {
     pub by: Vec<String>,
     /// The column of event times: whole numbers, dates or timestamps.
     pub time: String,
-    /// The unit of the times if they are whole numbers. It is needed for spans such as `7d`.
+    /// The unit of the times if they are whole numbers. It is needed for spans such as `7d`. Times
+    /// that are not plausible in this unit are an error.
     pub time_unit: Option<TimeUnit>,
+    /// The order of day and month in texts with dates that need one.
+    pub date_order: Option<DateOrder>,
     /// The condition of a positive row. A row for which the condition is neither true nor false,
     /// because its label is missing, is not counted.
     pub positive: Condition,
@@ -136,6 +139,25 @@ impl CounterSpec {
         Ok(Recent::new(self.by.len(), spans))
     }
 
+    /// Checks that whole numbers are plausible times in their unit, if it is set.
+    fn check_times(&self, times: &[Option<i64>], path: &Path) -> Result<()> {
+        let Some(unit) = self.time_unit else { return Ok(()) };
+        let is_wrong = |time: &&i64| unit.to_ms(**time).is_none();
+        match times.iter().flatten().find(is_wrong) {
+            Some(time) => {
+                let problem = format!(
+                    "column `{}` of {} has {time}, which is no time between 1980 and 2199 in \
+                     {unit}; set the unit that the column has (s, ms, us or ns), or leave it out \
+                     and give spans as numbers",
+                    self.time,
+                    path.display()
+                );
+                Err(setting(problem, "time_unit"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Returns an error if the state and `more` bytes take more memory than allowed.
     fn check_memory(&self, recent: &Recent, more: u64) -> Result<()> {
         let bytes = recent.bytes().saturating_add(more);
@@ -178,7 +200,7 @@ pub fn add_counters(
     let mut counters = Counters {
         spec,
         schema: Arc::new(Schema::empty()),
-        moments: Moments::new(&spec.time),
+        moments: Moments::in_order(&spec.time, spec.date_order),
         recent: None,
         sorted,
         newest: i64::MIN,
@@ -316,8 +338,13 @@ impl Facts {
         path: &Path,
     ) -> Result<Self> {
         let owners = spec.by.iter().map(|column| read_owners(column, batch, path));
+        let times = moments.read(batch, path)?;
+        let column = find_column(batch, &spec.time, "time", path)?.data_type();
+        if column.is_integer() || column.is_floating() {
+            spec.check_times(&times, path)?;
+        }
         Ok(Self {
-            times: moments.read(batch, path)?,
+            times,
             labels: spec.positive.evaluate(batch, "positive", path)?,
             owners: owners.collect::<Result<_>>()?,
         })

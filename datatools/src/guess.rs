@@ -4,6 +4,7 @@
 //! feature can read is left out, and a hint tells what to change in the data.
 
 mod column;
+mod context;
 mod label;
 mod time;
 
@@ -13,6 +14,7 @@ use zillion_feature::{Classes, DateOrder, RawType, TimeUnit};
 use zillion_reader::{Byte, DataConfig, Decimal};
 
 use self::column::{follows, guess_column, multi_hot};
+use self::context::Context;
 use self::label::choose_label;
 use self::time::{choose_event_time, guess_time, time_of};
 use crate::profile::{ColumnProfile, Profile, SVM_QUERY};
@@ -204,6 +206,10 @@ pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Gue
     let event_time = choose_event_time(profile);
     let group = profile.columns.iter().find(|c| c.data_type == SVM_QUERY && c.missing == 0);
     let group = group.map(|c| c.name.clone());
+    let context = Context {
+        label: chosen.as_ref().ok().map(|label| label.name.as_str()),
+        has_event_time: event_time.is_some(),
+    };
     let labels = chosen.as_ref().ok().and_then(|label| label.values(profile));
     let amounts = chosen.as_ref().ok().and_then(|label| label.numbers(profile));
     let mut columns = Vec::new();
@@ -215,10 +221,13 @@ pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Gue
         }
         let guessed = match time_of(column) {
             Some(time) => guess_time(column, time),
-            None => match amounts.as_deref().and_then(|amounts| follows(column, amounts)) {
-                Some(why) => Guessed::Left(why),
-                None => guess_column(column, &config, labels.as_deref(), amounts.is_none()),
-            },
+            None => {
+                let follows = || amounts.as_deref().and_then(|amounts| follows(column, amounts));
+                match context.leaves_out(column).or_else(follows) {
+                    Some(why) => Guessed::Left(why),
+                    None => guess_column(column, &config, labels.as_deref(), amounts.is_none()),
+                }
+            }
         };
         columns.push((column.name.clone(), guessed));
     }

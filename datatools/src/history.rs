@@ -20,10 +20,12 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::{Field, Schema};
 use zillion_device::Files;
+use zillion_feature::DateOrder;
 use zillion_reader::{ArraySource, DataConfig, Paths, Result};
 
 use crate::parquet_files::{
-    create_folder, open_parquet, properties, refuse_sources, setting, write_parquet,
+    create_folder, open_parquet, properties, refuse_existing, refuse_sources, setting,
+    write_parquet,
 };
 use column::{Items, Moments, narrow, read_owners};
 use timeline::Timeline;
@@ -47,6 +49,10 @@ pub struct HistorySpec {
     pub lag: u64,
     /// The name of the new column.
     pub name: String,
+    /// The order of day and month in texts with dates that need one.
+    pub date_order: Option<DateOrder>,
+    /// Whether existing files are replaced.
+    pub overwrite: bool,
 }
 
 /// The report about a new file.
@@ -67,8 +73,8 @@ pub struct HistoryFile {
 ///
 /// # Errors
 /// Returns an error if a file is not Parquet, if a column is missing or its type does not fit, if
-/// two files have the same name, if a new file would overwrite a source file, or if no row of the
-/// files fulfils the conditions.
+/// two files have the same name, if a new file would overwrite a source file, if a new file exists and
+/// `overwrite` is false, or if no row of the files fulfils the conditions.
 pub fn add_histories(
     spec: &HistorySpec,
     inputs: &[String],
@@ -78,9 +84,10 @@ pub fn add_histories(
     let data = DataConfig::default();
     let paths = data.files(&Paths(inputs.to_vec()))?;
     let targets = targets(&paths, out)?;
+    refuse_existing(targets.iter().map(PathBuf::as_path), spec.overwrite)?;
     let sources = paths.iter().map(|path| open_parquet(path, &data.stores));
     let sources = sources.collect::<Result<Vec<_>>>()?;
-    let mut moments = Moments::new(&spec.time);
+    let mut moments = Moments::in_order(&spec.time, spec.date_order);
     let mut items = Items::new(&spec.of);
     let mut timeline = Timeline::default();
     let mut held = Held::new(&spec.when);

@@ -21,8 +21,8 @@ use zillion_device::Files;
 use zillion_reader::{ArraySource, DataConfig, Paths, ReaderError, Result, Stores};
 
 use crate::parquet_files::{
-    create_folder, find_column, open_parquet, properties, refuse_sources, setting, write_parquet,
-    wrong_type,
+    create_folder, find_column, open_parquet, properties, refuse_existing, refuse_sources, setting,
+    write_parquet, wrong_type,
 };
 
 /// The number of rows in a batch of the written files.
@@ -40,6 +40,8 @@ pub struct NextItemSpec {
     pub items: String,
     /// The maximum number of items in a history. Only the last items are kept.
     pub last: usize,
+    /// Whether existing files are replaced.
+    pub overwrite: bool,
 }
 
 /// The report about the new files.
@@ -106,6 +108,7 @@ pub fn next_items(
     }
     let mut targets = Part::ALL.map(|part| (out.join(part.file()), 0));
     refuse_sources(&paths, &targets.clone().map(|(path, _)| path))?;
+    refuse_existing(targets.iter().map(|(path, _)| path.as_path()), spec.overwrite)?;
     let sequences = Sequences::read(spec, &paths, &data.stores)?;
     create_folder(out, files)?;
     for (part, (path, rows)) in Part::ALL.into_iter().zip(&mut targets) {

@@ -107,6 +107,20 @@ pub(crate) fn refuse_sources(sources: &[PathBuf], targets: &[PathBuf]) -> Result
     }
 }
 
+/// Returns an error if a target exists, unless existing files are replaced.
+pub(crate) fn refuse_existing<'a>(
+    mut targets: impl Iterator<Item = &'a Path>,
+    overwrite: bool,
+) -> Result<()> {
+    match targets.find(|target| !overwrite && target.exists()) {
+        Some(target) => {
+            let problem = "the file exists; remove it, name another folder, or set `overwrite`";
+            Err(setting(problem, target.display()))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Creates the folder for new files.
 pub(crate) fn create_folder(folder: &Path, files: &Files) -> Result<()> {
     files.create_dir(folder).map_err(|error| failed("make the folder", folder, error))

@@ -14,7 +14,9 @@ use arrow_schema::SchemaRef;
 use zillion_device::{Files, Workers};
 use zillion_reader::{ArrowRows, ColumnType, DataConfig, ReaderError, Result};
 
-use crate::parquet_files::{create_folder, properties, refuse_sources, setting, write_parquet};
+use crate::parquet_files::{
+    create_folder, properties, refuse_existing, refuse_sources, setting, write_parquet,
+};
 
 /// The maximum number of rows of a batch that a transform takes.
 const ROWS: usize = 8192;
@@ -85,13 +87,8 @@ impl RowFiles {
             return Err(setting("no files are given; name at least one", "input"));
         }
         refuse_sources(&self.sources, &targets)?;
-        match targets.iter().find(|target| !self.overwrite && target.exists()) {
-            Some(target) => {
-                let problem = "the file exists; remove it, name another folder, or set `overwrite`";
-                Err(setting(problem, target.display()))
-            }
-            None => Ok(targets),
-        }
+        refuse_existing(targets.iter().map(PathBuf::as_path), self.overwrite)?;
+        Ok(targets)
     }
 
     /// Calls `visit` with each batch of every source. `seen` is called with the number of rows that

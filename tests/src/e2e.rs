@@ -35,6 +35,7 @@ mod harness;
 mod histories;
 mod init;
 mod init_labels;
+mod init_meanings;
 mod init_traps;
 mod inline;
 mod inspect;

@@ -109,9 +109,9 @@ pub(crate) struct SplitArgs {
     /// Split by this column: the rows with the smallest values go to the first part
     #[arg(long, value_name = "COLUMN", conflicts_with = "by_group")]
     pub(crate) by_time: Option<String>,
-    /// Order of day and month in dates such as 01.02.2024: day_first or month_first
-    #[arg(long, value_name = "ORDER", requires = "by_time", value_parser = parse_date_order)]
-    pub(crate) date_order: Option<DateOrder>,
+    /// Order of day and month in dates such as 01.02.2024
+    #[arg(long, value_enum, value_name = "ORDER", requires = "by_time")]
+    pub(crate) date_order: Option<DateOrderKind>,
     /// Keep all rows with the same value in this column, such as the user's id, in one part
     #[arg(long, value_name = "COLUMN")]
     pub(crate) by_group: Option<String>,
@@ -143,12 +143,23 @@ fn parse_part(text: &str) -> Result<(String, f64), String> {
     Ok((name.to_owned(), fraction))
 }
 
-/// Parses the order of day and month in dates.
-fn parse_date_order(text: &str) -> Result<DateOrder, String> {
-    match text {
-        "day_first" => Ok(DateOrder::DayFirst),
-        "month_first" => Ok(DateOrder::MonthFirst),
-        _ => Err("write day_first or month_first".to_owned()),
+/// The order of day and month in dates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DateOrderKind {
+    /// The day comes first, as in 31.12.2024
+    #[value(name = "day_first")]
+    DayFirst,
+    /// The month comes first, as in 12/31/2024
+    #[value(name = "month_first")]
+    MonthFirst,
+}
+
+impl DateOrderKind {
+    pub(crate) fn order(self) -> DateOrder {
+        match self {
+            Self::DayFirst => DateOrder::DayFirst,
+            Self::MonthFirst => DateOrder::MonthFirst,
+        }
     }
 }
 
@@ -163,6 +174,9 @@ pub(crate) struct HistoryArgs {
     /// Column with the time of a row: whole numbers, dates or timestamps
     #[arg(long, value_name = "COLUMN")]
     pub(crate) time: String,
+    /// Order of day and month in dates such as 01.02.2024
+    #[arg(long, value_enum, value_name = "ORDER")]
+    pub(crate) date_order: Option<DateOrderKind>,
     /// Put only rows with this value into histories, as in --when label=1 (repeatable; a row must
     /// have all values)
     #[arg(long, value_name = "COLUMN=VALUE", value_parser = parse_condition)]
@@ -183,6 +197,9 @@ pub(crate) struct HistoryArgs {
     /// Folder for the new files, which keep their names
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
+    /// Replace existing files in the folder
+    #[arg(long)]
+    pub(crate) overwrite: bool,
     /// Print the outcome as one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
@@ -205,6 +222,9 @@ pub(crate) struct NextItemArgs {
     /// Folder for the three new files
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
+    /// Replace existing files in the folder
+    #[arg(long)]
+    pub(crate) overwrite: bool,
     /// Print the outcome as one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,

@@ -10,7 +10,7 @@ use zillion_datatools::{Condition, Span};
 use zillion_feature::TimeUnit;
 use zillion_rows::ByteSize;
 
-use super::ReadArgs;
+use super::{DateOrderKind, ReadArgs};
 
 /// The files of a command that rewrites them row by row.
 #[derive(Debug, clap::Args)]
@@ -60,6 +60,9 @@ pub(crate) struct FilterArgs {
     /// >, >=, in, is null, and, or, not, parentheses
     #[arg(long = "where", value_name = "CONDITION")]
     pub(crate) condition: Option<Condition>,
+    /// Order of day and month in dates such as 01.02.2024, for --where
+    #[arg(long, value_enum, value_name = "ORDER", requires = "condition")]
+    pub(crate) date_order: Option<DateOrderKind>,
     /// Minimum number of rows that a value of this column has over all files (repeatable); only
     /// rows that fulfil --where count
     #[arg(long, value_name = "COLUMN=ROWS", value_parser = parse_min_count)]
@@ -83,6 +86,9 @@ pub(crate) struct CountersArgs {
     /// Unit of event times that are whole numbers; needed for spans such as 7d
     #[arg(long, value_enum, value_name = "UNIT")]
     pub(crate) time_unit: Option<TimeUnitKind>,
+    /// Order of day and month in event times such as 01.02.2024
+    #[arg(long, value_enum, value_name = "ORDER")]
+    pub(crate) date_order: Option<DateOrderKind>,
     /// Column that is 1 or true in a positive row, or a condition as in "rating >= 4"; rows without
     /// a value are not counted
     #[arg(long, value_name = "COLUMN|CONDITION", value_parser = parse_positive)]

@@ -4,6 +4,7 @@
 mod feature;
 mod label;
 mod model;
+mod notes;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -56,7 +57,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
             draft(&train, Some(&drafted.label.name), args.model, Some(&drafted))?;
         Dataset::open(&job.data, &job.data.files(&job.data.train)?, &job.schema)?;
     }
-    drafted.print_notes(&examined, &notes);
+    notes::print(&drafted, &examined, &notes);
     if to_stdout {
         // The line end of the text is removed, because `print_line` adds one.
         print_line(text.trim_end());
@@ -66,6 +67,9 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
         .with_context(|| format!("cannot write {}", args.out.display()))?;
     if let Some((_, written)) = &split {
         print_files(written, |line| eprintln!("{line}"));
+    }
+    if split.is_some() {
+        notes::print_split(&drafted);
     }
     let out = args.out.display();
     eprintln!("wrote {out}; next:\n  zillion check {out}\n  zillion train {out}");
@@ -139,6 +143,16 @@ fn draft(
     };
     if let Some(whole) = whole {
         preview.guess.keep_times(&whole.preview.guess);
+        // Files that are scored later have the form of the file that was split.
+        let (own, of_whole) = (&mut preview.guess.config, &whole.preview.guess.config);
+        if of_whole.is_text(&whole.folder.join(&whole.train))? {
+            own.null.clone_from(&of_whole.null);
+            own.encoding.clone_from(&of_whole.encoding);
+            own.delimiter = of_whole.delimiter;
+            own.decimal = of_whole.decimal;
+            own.list_separator = of_whole.list_separator;
+            own.quote = of_whole.quote;
+        }
     }
     let draft = Draft::new(data, preview, label, model)?;
     let text = draft.text();
@@ -293,19 +307,6 @@ impl Draft {
         Ok(())
     }
 
-    /// Prints the notes that are not in the job file.
-    /// `examined` are the rows from which it was guessed, and `notes` say how the file is read.
-    fn print_notes(&self, examined: &str, notes: &[String]) {
-        eprintln!("examined {examined}; label `{}`", self.label.name);
-        label::print_notes(&self.label);
-        for note in notes {
-            eprintln!("note: {note}");
-        }
-        for (column, why) in &self.left {
-            eprintln!("left out `{column}`: {why}");
-        }
-    }
-
     fn text(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(
@@ -417,10 +418,13 @@ impl Draft {
         let plain = Value::try_from(DataConfig::default()).ok();
         let own = Value::try_from(&self.preview.guess.config).ok();
         let (Some(Value::Table(plain)), Some(Value::Table(own))) = (plain, own) else { return };
-        for (key, value) in own {
-            if plain.get(&key) != Some(&value) {
-                let _ = writeln!(text, "{key} = {value}");
-            }
+        let special: Vec<_> =
+            own.iter().filter(|(key, value)| plain.get(*key) != Some(*value)).collect();
+        if !special.is_empty() && self.train.ends_with(".parquet") {
+            text.push_str("# The form of text files, such as those that are scored later:\n");
+        }
+        for (key, value) in special {
+            let _ = writeln!(text, "{key} = {value}");
         }
         if matches!(self.preview.guess.config.header, Header::Names(_)) {
             text.push_str("# The file has no header: rename the columns above as you like.\n");

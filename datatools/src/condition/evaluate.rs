@@ -5,13 +5,16 @@ use std::path::Path;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    Date32Type, Date64Type, Float16Type, Float32Type, Float64Type, TimestampMicrosecondType,
-    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
+    Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Float16Type, Float32Type,
+    Float64Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    TimestampSecondType,
 };
 use arrow_array::{Array, ArrayRef, RecordBatch, downcast_integer_array};
 use arrow_schema::{DataType, TimeUnit};
-use zillion_reader::{Result, plain_type, visit_texts};
+use zillion_feature::DateOrder;
+use zillion_reader::{Result, plain_type};
 
+use super::texts::Texts;
 use super::{Comparison, Condition, Literal, Node};
 use crate::parquet_files::{decode_dictionary, find_column, setting, wrong_type};
 
@@ -31,7 +34,7 @@ impl Condition {
         used_by: &str,
         path: &Path,
     ) -> Result<Truths> {
-        Rows { batch, used_by, path }.node(&self.root)
+        Rows { batch, used_by, path, date_order: self.date_order }.node(&self.root)
     }
 }
 
@@ -39,6 +42,7 @@ struct Rows<'a> {
     batch: &'a RecordBatch,
     used_by: &'a str,
     path: &'a Path,
+    date_order: Option<DateOrder>,
 }
 
 impl Rows<'_> {
@@ -52,14 +56,15 @@ impl Rows<'_> {
                 .map(|truth| truth.map(|is_true| !is_true))
                 .collect()),
             Node::Compare(name, comparison, literal) => {
-                let orders = self.compare(name, literal)?;
+                let orders = self.compare(name, *comparison, literal)?;
                 let is_true = |order: Ordering| comparison.accepts(order);
                 Ok(orders.into_iter().map(|order| order.map(is_true)).collect())
             }
             Node::OneOf(name, literals) => {
                 let mut truths = vec![None; self.batch.num_rows()];
                 for literal in literals {
-                    for (truth, order) in truths.iter_mut().zip(self.compare(name, literal)?) {
+                    let orders = self.compare(name, Comparison::Equal, literal)?;
+                    for (truth, order) in truths.iter_mut().zip(orders) {
                         *truth = order.map(|order| *truth == Some(true) || order.is_eq());
                     }
                 }
@@ -73,6 +78,7 @@ impl Rows<'_> {
                 let is_nan = nan_rows(&array);
                 Ok((0..array.len()).map(|row| Some(is_null(row) || is_nan(row))).collect())
             }
+            Node::IsOne(name) => self.ones(name),
         }
     }
 
@@ -91,9 +97,38 @@ impl Rows<'_> {
         Ok(truths)
     }
 
+    /// Returns whether each value of a column is 1 or true.
+    fn ones(&self, name: &str) -> Result<Truths> {
+        let orders = |whole| self.compare(name, Comparison::Equal, &Literal::Whole(whole));
+        let ones = orders(1)?;
+        let array = find_column(self.batch, name, self.used_by, self.path)?;
+        if array.data_type() != &DataType::Boolean {
+            let (zeros, negatives) = (orders(0)?, orders(-1)?);
+            let is_other = |row: usize| {
+                [&ones, &zeros, &negatives]
+                    .iter()
+                    .all(|orders| orders[row].is_some_and(|order| order.is_ne()))
+            };
+            if (0..ones.len()).any(is_other) {
+                let problem = format!(
+                    "column `{name}` of {} has other values than 0 and 1, so 1 does not tell which \
+                     rows are positive; write a condition, as in {name} >= 4",
+                    self.path.display()
+                );
+                return Err(setting(problem, self.used_by));
+            }
+        }
+        Ok(ones.into_iter().map(|order| order.map(Ordering::is_eq)).collect())
+    }
+
     /// Returns the order of each value of a column and the literal. It is `None` for a missing
     /// value.
-    fn compare(&self, name: &str, literal: &Literal) -> Result<Vec<Option<Ordering>>> {
+    fn compare(
+        &self,
+        name: &str,
+        comparison: Comparison,
+        literal: &Literal,
+    ) -> Result<Vec<Option<Ordering>>> {
         let array = find_column(self.batch, name, self.used_by, self.path)?;
         let array = &decode_dictionary(array, self.path)?;
         let refuse = |holds: &str, remedy: &str| {
@@ -160,7 +195,17 @@ impl Rows<'_> {
                     let remedy = "write the value between single quotes, or convert the column";
                     return Err(refuse("texts", remedy));
                 };
-                visit_texts(array, |text| orders.push(text.map(|text| text.cmp(wanted.as_bytes()))));
+                let Self { path, date_order, used_by, .. } = *self;
+                let column = Texts { name, array, path, date_order, used_by };
+                orders = column.compare(comparison, wanted)?;
+            },
+            DataType::Decimal32(_, scale)
+            | DataType::Decimal64(_, scale)
+            | DataType::Decimal128(_, scale) => {
+                let literal = Number::of(literal)
+                    .ok_or_else(|| refuse("decimal numbers", "write a number without quotes"))?;
+                let order = |x: Option<i128>| Some(literal.order_of_decimal(x?, *scale));
+                orders.extend(decimals(array).into_iter().map(order));
             },
             found => return Err(wrong_type(name, found, needed, self.path)),
         );
@@ -168,9 +213,24 @@ impl Rows<'_> {
     }
 }
 
+/// Returns the values of a column of decimal numbers of up to 128 bits, as whole numbers of the
+/// scale's smallest unit.
+fn decimals(array: &ArrayRef) -> Vec<Option<i128>> {
+    macro_rules! values {
+        ($type:ty) => {
+            array.as_primitive::<$type>().iter().map(|x| x.map(i128::from)).collect()
+        };
+    }
+    match array.data_type() {
+        DataType::Decimal32(..) => values!(Decimal32Type),
+        DataType::Decimal64(..) => values!(Decimal64Type),
+        _ => values!(Decimal128Type),
+    }
+}
+
 impl Comparison {
     /// Returns whether the comparison is true for values in this order.
-    fn accepts(self, order: Ordering) -> bool {
+    pub(super) fn accepts(self, order: Ordering) -> bool {
         match self {
             Self::Equal => order.is_eq(),
             Self::NotEqual => order.is_ne(),
@@ -202,6 +262,21 @@ impl Number {
         match self {
             Self::Whole(whole) => whole as f64,
             Self::Fraction(number) => number,
+        }
+    }
+
+    /// Returns the order of the decimal number `x / 10^scale` and this number.
+    fn order_of_decimal(self, x: i128, scale: i8) -> Ordering {
+        let power = 10i128.checked_pow(scale.unsigned_abs().into());
+        let scaled = match (self, power) {
+            (Self::Whole(whole), Some(power)) if scale >= 0 => whole.checked_mul(power),
+            _ => None,
+        };
+        match scaled {
+            Some(whole) => x.cmp(&whole),
+            // Both sides are rounded to the nearest float, so that 0.1 equals 0.1.
+            None if scale >= 0 => (x as f64 / 10f64.powi(scale.into())).total_cmp(&self.as_f64()),
+            None => (x as f64 * 10f64.powi(-i32::from(scale))).total_cmp(&self.as_f64()),
         }
     }
 
@@ -313,8 +388,8 @@ mod tests {
     use std::sync::Arc;
 
     use arrow_array::{
-        BooleanArray, Date32Array, DictionaryArray, Float32Array, Int64Array, StringArray,
-        TimestampMillisecondArray, UInt64Array,
+        BooleanArray, Date32Array, Decimal128Array, DictionaryArray, Float32Array, Int64Array,
+        StringArray, TimestampMillisecondArray, UInt64Array,
     };
 
     use super::*;
@@ -322,10 +397,13 @@ mod tests {
     fn batch() -> RecordBatch {
         let country: DictionaryArray<arrow_array::types::Int32Type> =
             vec![Some("DE"), None, Some("AT"), Some("DE")].into_iter().collect();
+        let price = Decimal128Array::from(vec![10, 105, 200, -1]);
+        let price = price.with_precision_and_scale(10, 2).unwrap();
         let columns: Vec<(&str, ArrayRef)> = vec![
             ("clicks", Arc::new(Int64Array::from(vec![Some(0), Some(1), Some(2), None]))),
             ("id", Arc::new(UInt64Array::from(vec![1, u64::MAX, 3, u64::MAX - 1]))),
             ("score", Arc::new(Float32Array::from(vec![0.1, f32::NAN, -1.0, 2.0]))),
+            ("price", Arc::new(price)),
             ("seen", Arc::new(BooleanArray::from(vec![true, false, true, true]))),
             ("name", Arc::new(StringArray::from(vec!["a", "b", "c", "d"]))),
             ("country", Arc::new(country)),
@@ -362,6 +440,8 @@ mod tests {
             ("id > 2.5 and id != 18446744073709551614", "fttf"),
             ("score = 0.1", "t?ff"),
             ("score is null", "ftff"),
+            ("price = 0.1 or price = 2", "tftf"),
+            ("price > 1 and price < 1.051", "ftff"),
             ("seen = true and clicks >= 1", "fft?"),
             ("seen = 0 or clicks >= 1", "ftt?"),
             ("name <= 'b'", "ttff"),

@@ -35,7 +35,7 @@ impl SortedCounts {
         seen: &mut dyn FnMut(u64),
     ) -> Result<Self> {
         let mut all = Facts { owners: vec![Vec::new(); spec.by.len()], ..Facts::default() };
-        let mut moments = Moments::new(&spec.time);
+        let mut moments = Moments::in_order(&spec.time, spec.date_order);
         let mut recent = None;
         rows.each_batch(workers, seen, |batch, path| {
             let facts = Facts::read(spec, &mut moments, batch, path)?;

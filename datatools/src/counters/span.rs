@@ -44,6 +44,7 @@ impl Span {
         let is_text = matches!(column, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
         let (count, letter) = match self {
             Self::All => return Ok(None),
+            Self::Ticks(0) => return Ok(Some(0)),
             Self::Ticks(_) if is_text => {
                 let problem = format!("span `{self}` has no unit, but the times are texts");
                 return Err(setting(format!("{problem}; give it one, as in 7d or 12h"), key));
@@ -137,6 +138,7 @@ mod tests {
             ("2w", &DataType::Int64, Some(TimeUnit::Second), Some(14 * 86_400)),
             ("1h", &millisecond, Some(TimeUnit::Second), Some(3_600_000)),
             ("0s", &DataType::Int64, Some(TimeUnit::Nanosecond), Some(0)),
+            ("0", &DataType::Utf8, None, Some(0)),
         ] {
             assert_eq!(ticks(text, column, unit).unwrap(), wanted, "{text}");
             assert_eq!(text.parse::<Span>().unwrap().to_string(), text);

@@ -9,7 +9,7 @@ use arrow_array::types::{Float32Type, Int64Type};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, TimestampMillisecondArray};
 use proptest::prelude::*;
 use zillion_device::Files;
-use zillion_feature::FeatureKey;
+use zillion_feature::{DateOrder, FeatureKey, TimeUnit};
 use zillion_reader::{DataConfig, Result};
 
 use super::recent::{Recent, Spans};
@@ -124,10 +124,17 @@ fn ends_of_time_do_not_overflow() {
 }
 
 fn write(path: &Path, rows: &[(Option<i64>, i64, Option<i64>)]) {
+    write_with(path, rows, |times| Arc::new(TimestampMillisecondArray::from(times)));
+}
+
+fn write_with(
+    path: &Path,
+    rows: &[(Option<i64>, i64, Option<i64>)],
+    times: impl Fn(Vec<Option<i64>>) -> ArrayRef,
+) {
     let whole = |values: Vec<Option<i64>>| -> ArrayRef { Arc::new(Int64Array::from(values)) };
-    let times = rows.iter().map(|row| row.0).collect::<Vec<_>>();
     let columns: Vec<(&str, ArrayRef)> = vec![
-        ("at", Arc::new(TimestampMillisecondArray::from(times))),
+        ("at", times(rows.iter().map(|row| row.0).collect())),
         ("item", whole(rows.iter().map(|row| Some(row.1)).collect())),
         ("click", whole(rows.iter().map(|row| row.2).collect())),
     ];
@@ -151,6 +158,7 @@ fn run(folder: &Path, names: &[&str], change: impl FnOnce(&mut CounterSpec)) -> 
         by: vec!["item".to_owned()],
         time: "at".to_owned(),
         time_unit: None,
+        date_order: None,
         positive: Condition::is_one("click"),
         windows: vec![Span::Clock(1, 's'), Span::All],
         lag: Span::Ticks(0),
@@ -238,7 +246,10 @@ fn rows_in_any_order_are_sorted_on_demand() {
     let without_time = found.pop().unwrap();
     assert_eq!((without_time.0, done.without_time, done.ids.as_slice()), (1000, 1, &[4][..]));
     assert_eq!(found, sorted);
-    let small = |spec: &mut CounterSpec| (spec.sort, spec.max_memory) = (true, 2000);
+    let small = |spec: &mut CounterSpec| {
+        positive(spec);
+        (spec.sort, spec.max_memory) = (true, 2000);
+    };
     let error = run(folder.path(), &["a.parquet"], small).unwrap_err().to_string();
     assert!(error.contains("for all rows, which are sorted"), "{error}");
 }
@@ -272,4 +283,28 @@ fn wrong_settings_and_files_are_refused() {
     std::fs::rename(folder.path().join("out/a.parquet"), folder.path().join("c.parquet")).unwrap();
     let error = run(folder.path(), &["c.parquet"], |_| ()).unwrap_err().to_string();
     assert!(error.contains("has a column `item_rows_1s`"), "{error}");
+}
+
+#[test]
+fn times_and_labels_of_another_meaning_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let some = |time, item, click| (Some(time), item, Some(click));
+    let numbers = |name: &str, rows: &[_]| {
+        write_with(&folder.path().join(name), rows, |times| Arc::new(Int64Array::from(times)));
+    };
+    numbers("a.parquet", &[some(1_700_000_000, 7, 1), some(1_700_000_001, 7, 0)]);
+    run(folder.path(), &["a.parquet"], |spec| spec.time_unit = Some(TimeUnit::Second)).unwrap();
+    let milliseconds = |spec: &mut CounterSpec| spec.time_unit = Some(TimeUnit::Millisecond);
+    let error = run(folder.path(), &["a.parquet"], milliseconds).unwrap_err().to_string();
+    assert!(error.contains("1700000000, which is no time between 1980 and 2199 in"), "{error}");
+    let order = |spec: &mut CounterSpec| {
+        spec.windows = vec![Span::All];
+        spec.date_order = Some(DateOrder::DayFirst);
+    };
+    let error = run(folder.path(), &["a.parquet"], order).unwrap_err().to_string();
+    assert!(error.contains("has no order of day and month; leave the setting out"), "{error}");
+    numbers("b.parquet", &[some(1, 7, 1), some(2, 7, 4)]);
+    let all = |spec: &mut CounterSpec| spec.windows = vec![Span::All];
+    let error = run(folder.path(), &["b.parquet"], all).unwrap_err().to_string();
+    assert!(error.contains("as in click >= 4"), "{error}");
 }

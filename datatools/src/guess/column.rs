@@ -3,7 +3,8 @@
 use zillion_feature::RawType;
 use zillion_reader::{Byte, DataConfig, Decimal};
 
-use super::{Guessed, has_word};
+use super::{Guessed, has_word, words};
+use crate::counters::Span;
 use crate::profile::{ColumnProfile, SVM_VECTOR};
 use crate::relation::{Relation, relate};
 
@@ -77,8 +78,13 @@ const ROW_NAMES: [&str; 12] = [
 const FEW: u64 = 100;
 /// The number of rows that a whole number occurs in on average, from which it counts as repeated.
 const REPEATS: u64 = 5;
-/// The correlation with a label of amounts from which a column is the label in another unit.
-const LINE: f64 = 0.9999;
+/// The share of rows that lie on a line with a label of amounts from which a column seems to be the
+/// label in another unit.
+const ON_LINE: f64 = 0.99;
+/// The distance from that line up to which a row lies on it, in parts of the spread of the label.
+const NEAR_LINE: f64 = 1e-3;
+/// The rank correlation with a label of amounts from which a column has the order of the label.
+const SAME_ORDER: f64 = 0.9999;
 /// The least number of rows from which such a correlation is no chance.
 const LEAST_ROWS_OF_A_LINE: usize = 30;
 /// The AUC from which a column alone separates the label too well for a feature.
@@ -96,6 +102,10 @@ pub(super) fn multi_hot(column: &ColumnProfile) -> Option<(char, u64)> {
         return None;
     }
     let (distinct, _) = column.distinct();
+    // Thousands, as in `1,234.00`, beside numbers are no lists.
+    if cells.decorated > 0 && cells.whole + cells.fraction > cells.text {
+        return None;
+    }
     let lists = column.separated.iter().filter(|(_, s)| {
         let mean_piece = column.mean_bytes * cells.text as f64 / s.pieces.max(1) as f64;
         s.cells * 10 >= cells.text && mean_piece <= 24.0 && s.distinct() < distinct
@@ -103,29 +113,67 @@ pub(super) fn multi_hot(column: &ColumnProfile) -> Option<(char, u64)> {
     lists.map(|(separator, s)| (*separator, s.cells)).max_by_key(|&(_, cells)| cells)
 }
 
-/// Returns the reason for leaving out a column of numbers that are amounts of the label in another
-/// unit. `amounts` are the labels of the rows that the profile kept.
+/// Returns the reason for leaving out a column of numbers that seem to be amounts of the label in
+/// another unit, or that have the order of the label. `amounts` are the labels of the rows that the
+/// profile kept.
 pub(super) fn follows(column: &ColumnProfile, amounts: &[f64]) -> Option<String> {
     let pairs = column.kept.iter().map(|kept| kept.number).zip(amounts.iter().copied());
     let pairs: Vec<(f64, f64)> = pairs.filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
-    let rows = pairs.len() as f64;
     if pairs.len() < LEAST_ROWS_OF_A_LINE || 2 * pairs.len() < amounts.len() {
         return None;
     }
-    let (mean_x, mean_y) = (
-        pairs.iter().map(|(x, _)| x).sum::<f64>() / rows,
-        pairs.iter().map(|(_, y)| y).sum::<f64>() / rows,
-    );
-    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
-        pairs.iter().map(|&(x, y)| of(x - mean_x, y - mean_y)).sum()
+    let what = if on_line(&pairs) >= ON_LINE {
+        "seems to be the label in another unit".to_owned()
+    } else {
+        let correlation = rank_correlation(&pairs).abs();
+        if correlation.is_nan() || correlation < SAME_ORDER {
+            return None;
+        }
+        format!("has the order of the label (a rank correlation of {correlation:.5})")
     };
-    let correlation = (sum(&|x, y| x * y) / (sum(&|x, _| x * x) * sum(&|_, y| y * y)).sqrt()).abs();
-    (correlation >= LINE).then(|| {
-        format!(
-            "it is the label in another unit (a correlation of {correlation:.5}), so it is probably \
-             known only after the label; make it a feature if it is known before"
-        )
-    })
+    Some(format!(
+        "it {what}, so it is probably known only after the label; make it a feature if it is known \
+         before"
+    ))
+}
+
+/// Returns the share of pairs that lie on the line through two quantiles of their middle. Far values
+/// that both columns have for unknown amounts do not make a line.
+fn on_line(pairs: &[(f64, f64)]) -> f64 {
+    let mut by_y = pairs.to_vec();
+    by_y.sort_unstable_by(|(_, a), (_, b)| a.total_cmp(b));
+    let ((low_x, low_y), (high_x, high_y)) = (by_y[by_y.len() / 4], by_y[3 * by_y.len() / 4]);
+    let (width, spread) = (high_x - low_x, high_y - low_y);
+    if width == 0.0 || spread == 0.0 {
+        return 0.0;
+    }
+    let is_near = |&&(x, y): &&(f64, f64)| {
+        (low_y + (x - low_x) / width * spread - y).abs() <= NEAR_LINE * spread
+    };
+    pairs.iter().filter(is_near).count() as f64 / pairs.len() as f64
+}
+
+/// Returns the rank correlation of pairs (Spearman's), in which equal numbers share their mean rank.
+/// It is not a number if a side has one value.
+fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
+    let ranks = |of: &dyn Fn(&(f64, f64)) -> f64| -> Vec<f64> {
+        let mut order: Vec<(f64, usize)> = pairs.iter().map(of).zip(0..).collect();
+        order.sort_unstable_by(|(a, _), (b, _)| a.total_cmp(b));
+        let mut ranks = vec![0.0; order.len()];
+        let mut first = 0;
+        for equal in order.chunk_by(|(a, _), (b, _)| a == b) {
+            let mean = first as f64 + (equal.len() - 1) as f64 / 2.0;
+            equal.iter().for_each(|&(_, row)| ranks[row] = mean);
+            first += equal.len();
+        }
+        ranks
+    };
+    let (x, y) = (ranks(&|pair| pair.0), ranks(&|pair| pair.1));
+    let mean = (pairs.len() - 1) as f64 / 2.0;
+    let sum = |a: &[f64], b: &[f64]| -> f64 {
+        a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum()
+    };
+    sum(&x, &y) / (sum(&x, &x) * sum(&y, &y)).sqrt()
 }
 
 /// Guesses what a column is. `labels` are the labels of the rows that the profile kept, or `None`
@@ -238,6 +286,9 @@ fn guess_whole(
     relation: Option<Relation>,
 ) -> Guessed {
     let (distinct, _) = column.distinct();
+    if is_counter(&column.name) {
+        return numeric(column, format!("{many} different whole numbers, and the name of a count"));
+    }
     let named = has_word(&column.name, &ID_NAMES);
     if all_distinct && (column.ascending || named) {
         let reason = "every row has a different whole number, which only names the row";
@@ -294,6 +345,14 @@ fn guess_whole(
     }
 }
 
+/// Returns whether a name is that of a count which [`crate::add_counters`] adds, such as
+/// `item_rows_7d`.
+fn is_counter(name: &str) -> bool {
+    let words = words(name);
+    let [.., of, window] = words.as_slice() else { return false };
+    matches!(of.as_str(), "rows" | "positives") && window.parse::<Span>().is_ok()
+}
+
 /// Returns the losses of a relation as text.
 fn describe(relation: &Relation) -> String {
     let Relation { base, by_value, by_order, .. } = relation;
@@ -345,6 +404,13 @@ fn guess_text(
             "numbers such as \"{example}\"; remove separators of thousands, currencies and units"
         ));
     }
+    if example.starts_with('[') && example.ends_with(']') && column.data_type == "text" {
+        return Guessed::Left(format!(
+            "lists in the form of a programming language, such as \"{}\"; write their values without \
+             brackets and quotes, with `|` between them",
+            shorten(example)
+        ));
+    }
     if numbers > 9 * cells.text && column.data_type == "text" {
         let text = cells.text;
         return Guessed::Left(format!(
@@ -375,4 +441,13 @@ fn guess_text(
         return Guessed::Left(format!("prose such as \"{example}\""));
     }
     Guessed::Id { raw: RawType::String, reason: format!("{many} different texts") }
+}
+
+/// Returns the beginning of a long text.
+fn shorten(text: &str) -> String {
+    let mut short: String = text.chars().take(40).collect();
+    if short.len() < text.len() {
+        short.push_str("..");
+    }
+    short
 }

@@ -8,6 +8,11 @@ use crate::profile::{ColumnProfile, Count, Kept, Profile, SVM_LABEL, text_key};
 /// The common names of labels. The most likely name comes first.
 const LABELS: &str = "label click clicked is_click is_clicked target y conversion converted \
                       is_converted purchase purchased bought liked like response outcome class";
+/// The common names of what a user did with a row.
+const OUTCOMES: &str = "click clicked is_click is_clicked conversion converted is_converted purchase \
+                        purchased is_purchase bought liked like is_like shared share follow followed \
+                        comment commented add_to_cart cart installed install subscribed signup \
+                        long_view watched finished";
 /// The common names of grades that a user gives. They become labels by a bound.
 const GRADES: &str = "rating ratings stars score grade overall review_score";
 /// The texts that make a label 1, and those that make it 0.
@@ -87,8 +92,13 @@ impl GuessedLabel {
     }
 }
 
+/// Returns whether a name is that of something that a user did with a row, which is an outcome.
+pub(super) fn is_outcome(name: &str) -> bool {
+    OUTCOMES.split(' ').any(|known| name.eq_ignore_ascii_case(known))
+}
+
 /// Returns whether each row has the value 0 or 1, in any spelling that a label may have.
-fn is_binary(column: &ColumnProfile) -> bool {
+pub(super) fn is_binary(column: &ColumnProfile) -> bool {
     let numbers = column.numbers();
     let zero_one = numbers.is_some_and(|n| n.min == 0.0 && n.max == 1.0);
     let (distinct, _) = column.distinct();
@@ -182,10 +192,21 @@ fn label_of(column: &ColumnProfile) -> Result<GuessedLabel, String> {
     else {
         return Err(not_binary(column));
     };
+    // The value between 1 and -1 often means that nothing is known.
+    let has_middle = distinct == 3
+        && column.kind() == "whole"
+        && column.numbers().is_some_and(|n| n.min == -1.0 && n.max == 1.0);
+    let bound = if has_middle { 1.0 } else { bound };
     let positive = 100.0 * column.share_from(bound);
-    let reason = format!(
+    let mut reason = format!(
         "is every {name} from {bound} on what you want to predict? {positive:.0} % of the rows have it"
     );
+    if has_middle {
+        reason.push_str(&format!(
+            ". 0 counts as -1 does; if it means that nothing is known, select the other rows first \
+             (zillion data filter, \"{name} != 0\")"
+        ));
+    }
     Ok(GuessedLabel { name, at_least: Some((bound, reason)), texts: None, amount: None, classes })
 }
 

@@ -13,8 +13,9 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef, RecordBatch, downcast_integer_array};
 use arrow_schema::{DataType, Field, TimeUnit};
+use zillion_feature::raw_value::ValueError;
 use zillion_feature::{DateOrder, FeatureKey, TimeUnit as Unit, Zone, parse_moment};
-use zillion_reader::{Result, plain_type, visit_texts};
+use zillion_reader::{ReaderError, Result, plain_type, visit_texts};
 
 use crate::parquet_files::{decode_dictionary, find_column, setting, wrong_type};
 
@@ -80,15 +81,26 @@ pub(crate) struct Moments<'a> {
 
 impl<'a> Moments<'a> {
     pub(crate) fn new(name: &'a str) -> Self {
-        Self::in_order(name, None)
+        Self { name, found: None, order: None }
     }
 
+    /// Reads texts with dates in the order `order`. Other columns are an error if it is set.
     pub(crate) fn in_order(name: &'a str, order: Option<DateOrder>) -> Self {
-        Self { name, found: None, order }
+        Self { order, ..Self::new(name) }
     }
 
     pub(crate) fn read(&mut self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<i64>>> {
         let array = find_column(batch, self.name, "time", path)?;
+        if self.order.is_some() && plain_type(array.data_type()) != DataType::Utf8 {
+            let problem = format!(
+                "column `{}` of {} holds {}, which has no order of day and month; leave the \
+                 setting out",
+                self.name,
+                path.display(),
+                array.data_type()
+            );
+            return Err(setting(problem, "date_order"));
+        }
         macro_rules! moments {
             ($type:ty) => {
                 array.as_primitive::<$type>().iter().map(|v| v.map(i64::from)).collect()
@@ -139,15 +151,16 @@ impl<'a> Moments<'a> {
         visit_texts(array, |text| {
             let text = text.map(<[u8]>::trim_ascii).filter(|text| !text.is_empty());
             let moment = text.map(|text| parse_moment(text, Zone::default(), self.order));
-            if let (Some(Err(_)), Some(text)) = (&moment, text) {
-                wrong.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
+            if let (Some(Err(error)), Some(text)) = (&moment, text) {
+                wrong.get_or_insert_with(|| (*error, String::from_utf8_lossy(text).into_owned()));
             }
             let count = moment.and_then(std::result::Result::ok);
             moments.push(count.and_then(|moment| moment.count(Unit::Microsecond)));
         });
         match wrong {
             None => Ok(moments),
-            Some(text) => Err(setting(
+            Some((ValueError::AmbiguousDate, text)) => Err(ambiguous_date(self.name, &text)),
+            Some((_, text)) => Err(setting(
                 format!(
                     "column `{}` has {text:?}, which is not a time such as 2024-05-01T10:00:00Z; correct \
                      it: {}",
@@ -158,6 +171,15 @@ impl<'a> Moments<'a> {
             )),
         }
     }
+}
+
+/// Returns the error of a date that does not tell the day from the month.
+pub(crate) fn ambiguous_date(column: &str, text: &str) -> ReaderError {
+    let problem = format!(
+        "column `{column}` has {text:?}, which does not tell the day from the month; set the order \
+         of its dates, day_first or month_first"
+    );
+    setting(problem, "date_order")
 }
 
 /// Sets `counts` to `false` for each row in which column `name` does not have the value `wanted`

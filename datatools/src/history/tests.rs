@@ -97,6 +97,8 @@ fn a_condition_that_no_row_fulfils_is_refused() {
             last: 5,
             lag: 0,
             name: "history".to_owned(),
+            date_order: None,
+            overwrite: false,
         };
         let input = [path.display().to_string()];
         add_histories(&spec, &input, &folder.path().join("out"), &Files::new())
@@ -107,4 +109,6 @@ fn a_condition_that_no_row_fulfils_is_refused() {
     assert!(error.contains("`label=1` and `shown=1` together"), "{error}");
     assert!(!folder.path().join("out").exists());
     assert_eq!(run(&[("label", "1"), ("shown", "0")]).unwrap()[0].rows, 4);
+    let error = run(&[("label", "1")]).unwrap_err().to_string();
+    assert!(error.contains("the file exists; remove it"), "{error}");
 }

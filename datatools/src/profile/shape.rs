@@ -70,10 +70,19 @@ fn is_date(text: &str) -> bool {
     false
 }
 
+/// The codes of currencies that stand before or behind an amount.
+const CURRENCIES: [&str; 11] =
+    ["US$", "USD", "EUR", "GBP", "JPY", "CNY", "INR", "CHF", "kr", "zł", "Rs."];
+
 /// Returns whether a text is a number if thousands separators, currencies and units are removed.
-/// Examples are `1.234,56`, `1 000`, `$5.00` and `12 %`.
+/// Examples are `1.234,56`, `1 000`, `$5.00`, `9.45 EUR` and `12 %`.
 fn is_decorated(text: &str) -> bool {
-    let ornaments = ['$', '€', '£', '¥', '%', ' ', '\u{a0}', '\u{202f}', '\'', ',', '.'];
+    let ornaments =
+        ['$', '€', '£', '¥', '₹', '₩', '₺', '₽', '%', ' ', '\u{a0}', '\u{202f}', '\'', ',', '.'];
+    let text = CURRENCIES
+        .iter()
+        .find_map(|code| text.strip_prefix(code).or_else(|| text.strip_suffix(code)))
+        .unwrap_or(text);
     let bare: String = text.chars().filter(|c| !ornaments.contains(c)).collect();
     let bare = bare.strip_prefix(['-', '+']).unwrap_or(&bare);
     !bare.is_empty() && bare.bytes().all(|b| b.is_ascii_digit())
@@ -99,6 +108,8 @@ mod tests {
             ("1,234,567", Shape::Decorated),
             ("$ 5.00", Shape::Decorated),
             ("12 %", Shape::Decorated),
+            ("€9.45", Shape::Decorated),
+            ("9.45 EUR", Shape::Decorated),
             ("2024-05-01", Shape::Date),
             ("1.5.24", Shape::Date),
             ("2024-05-01T10:00:00Z", Shape::Date),

@@ -314,10 +314,9 @@ impl Tally {
                 return self.add_fraction(x, false, float_key(x), || x.to_string());
             }
             Shape::NotFinite => return self.fraction(f64::NAN),
-            Shape::Point(_) | Shape::Decorated => {
-                self.cells.decorated += 1;
-                self.example_decorated.get_or_insert_with(|| format_text(cell));
-            }
+            // Decorated numbers are counted among the texts.
+            Shape::Decorated => {}
+            Shape::Point(_) => self.decorated(cell),
             Shape::Date => self.cells.date += 1,
             Shape::Boolean(x) => return self.boolean(x),
             Shape::Other => {}
@@ -325,10 +324,18 @@ impl Tally {
         self.text(cell);
     }
 
+    fn decorated(&mut self, cell: &[u8]) {
+        self.cells.decorated += 1;
+        self.example_decorated.get_or_insert_with(|| format_text(cell));
+    }
+
     /// Counts a text as a text, even if it can be read as a number.
     pub(super) fn text(&mut self, text: &[u8]) {
         self.cells.text += 1;
         self.times.add_text(text);
+        if matches!(shape::detect(text.trim_ascii()), Shape::Decorated) {
+            self.decorated(text);
+        }
         if !self.wanted.is_empty() {
             self.look_for(text);
             text.split(|b| SEPARATORS.contains(b)).for_each(|piece| self.look_for(piece));

@@ -16,7 +16,10 @@ pub(super) fn run(args: &FilterArgs) -> Result<()> {
     }
     let place = Rewriting::open(&args.files)?;
     let spec = FilterSpec {
-        condition: args.condition.clone(),
+        condition: args
+            .condition
+            .clone()
+            .map(|condition| condition.with_date_order(args.date_order.map(|kind| kind.order()))),
         min_counts: args.min_count.clone(),
         max_memory: args.max_memory.0,
     };

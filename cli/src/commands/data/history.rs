@@ -27,6 +27,8 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
         last: args.last.get(),
         lag: args.lag,
         name: args.name.clone(),
+        date_order: args.date_order.map(|kind| kind.order()),
+        overwrite: args.overwrite,
     };
     let written = add_histories(&spec, &args.input, &args.out, &durable_files()?)?;
     let report = written.iter().map(|file| Written {

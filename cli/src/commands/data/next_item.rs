@@ -20,8 +20,12 @@ struct Written {
 }
 
 pub(crate) fn run(args: &NextItemArgs) -> Result<()> {
-    let spec =
-        NextItemSpec { by: args.by.clone(), items: args.items.clone(), last: args.last.get() };
+    let spec = NextItemSpec {
+        by: args.by.clone(),
+        items: args.items.clone(),
+        last: args.last.get(),
+        overwrite: args.overwrite,
+    };
     let report = next_items(&spec, &args.input, &args.out, &durable_files()?)?;
     eprintln!("{} sequences", grouped(report.sequences));
     if report.short > 0 {

@@ -29,8 +29,12 @@ pub(super) fn run(args: &SplitArgs) -> Result<()> {
         (None, Some(column)) => SplitBy::Group(column.clone()),
         (None, None) => SplitBy::Row,
     };
-    let spec =
-        SplitSpec { by, date_order: args.date_order, seed: args.seed, parts: args.parts.clone() };
+    let spec = SplitSpec {
+        by,
+        date_order: args.date_order.map(|kind| kind.order()),
+        seed: args.seed,
+        parts: args.parts.clone(),
+    };
     let target = Target {
         out: &args.out,
         replace: args.force,
