@@ -122,6 +122,7 @@ fn open(
         files,
         workers: &Arc::new(Workers::new(NonZeroUsize::MIN).unwrap()),
         clock: clock.clone(),
+        has_onnx: false,
         compacts,
     })
     .unwrap()
