@@ -257,16 +257,18 @@ def export(
     label_settings = {"label": {}} if labels is None else {n: dict(s) for n, s in labels.items()}
     parts = [spec for spec in found.specs.values() if isinstance(spec, torch.nn.Module)]
     with torch.no_grad(), Evaluating([module, *parts]):
-        has_onnx = False
+        dense = None
         try:
             section, weights, probabilities = trace(module, found, label_settings)
         except Untraceable as error:
-            if fallback is None:
-                raise JobError(str(error)) from None
-            has_onnx = True
+            problem = str(error)
+        else:
+            problem = ""
+        if problem and fallback is None:
+            raise JobError(problem)
+        if problem:
             dense = record(module, found, label_settings)
-            # The job has a model only because every job has one.
-            section, weights = {"kind": "dnn", "hidden": [1]}, {}
+            section, weights = placeholder(found, label_settings), {}
         job = Job(
             tables.sections(),
             name=model,
@@ -279,7 +281,7 @@ def export(
             raise JobError("`sample` has no rows; give at least one")
         with tempfile.TemporaryDirectory(prefix="zillion-") as folder:
             file = pathlib.Path(folder) / "dense.onnx"
-            if has_onnx:
+            if dense is not None:
                 name_library()
                 probabilities = export_onnx(dense, found, label_settings, file)
             numbers = read_numbers(found, job, rows)
@@ -295,12 +297,12 @@ def export(
                 "tolerance": tolerance,
                 "scratch": scratch_below(scratch, tables),
                 "probabilities": probabilities,
-                "onnx": os.fspath(file) if has_onnx else None,
+                "onnx": None if dense is None else os.fspath(file),
             }
             report = tables.publish(job, wish, {n: floats(v) for n, v in weights.items()}, {
                 label: floats(score) for label, score in computed.items()
             })
-            return {**report, "dense": "onnx" if has_onnx else "graph"}
+            return {**report, "dense": "graph" if dense is None else "onnx"}
 
 
 def scratch_below(folder: typing.Optional[Path], tables: Tables) -> str:
@@ -356,6 +358,21 @@ def record(module: torch.nn.Module, inputs: Inputs, labels: Settings) -> Dense:
         return list(scores_of(module(**arguments), list(labels), count).values())
 
     return Dense(module, recorder, list(inputs.features()), compute)
+
+
+def placeholder(inputs: Inputs, labels: Settings) -> Figures:
+    """Returns a section ``[model]`` that reads all features. Nothing computes it: a job has a model
+    only because every job has one."""
+    nodes: Figures = {"rows_of_ids": {"op": "embedding"}}
+    if any("table" not in settings for settings in inputs.features().values()):
+        nodes["numbers_of_row"] = {"op": "numeric"}
+    nodes["all_values"] = {"op": "concat", "inputs": list(nodes)}
+    outputs = {label: f"score_{at}" for at, label in enumerate(labels)}
+    for name in outputs.values():
+        nodes[name] = {"op": "linear", "inputs": ["all_values"], "width": 1}
+    if len(outputs) == 1:
+        return {"kind": "graph", "logits": "score_0", "nodes": nodes}
+    return {"kind": "graph", "outputs": outputs, "nodes": nodes}
 
 
 def export_onnx(
