@@ -115,7 +115,7 @@ impl Criteo {
         }
         Ok(Self {
             graph: graph.to_json()?,
-            settings: ScoreSettings { lanes, tile_rows, dense: None },
+            settings: ScoreSettings { lanes, tile_rows, dense: None, onnx: false },
             job,
             params,
             statistics,

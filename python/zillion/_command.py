@@ -9,6 +9,7 @@ import sysconfig
 import threading
 
 from . import _zillion
+from ._onnx_library import name_library
 
 # The variable with the path of the program, which commands that start further processes use.
 PROGRAM = "ZILLION_PROGRAM"
@@ -22,6 +23,7 @@ def main() -> None:
     if script.endswith(".py") or not os.access(script, os.X_OK):
         script = os.path.join(sysconfig.get_path("scripts"), "zillion")
     os.environ[PROGRAM] = os.path.abspath(script)
+    name_library()
     code = _zillion.run_command(["zillion", *sys.argv[1:]])
     sys.stdout.flush()
     sys.exit(code)

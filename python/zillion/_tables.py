@@ -119,6 +119,10 @@ class Tables:
         self._place(field)
         return self._dims[field]
 
+    def table_dim(self, table: str) -> int:
+        """Returns the number of floats of a row of ``table``."""
+        return next(self._dims[field] for field, name in self._fields.items() if name == table)
+
     def pull(
         self, fields: typing.Union[str, typing.Sequence[str]], ids: Array, *, train: bool = True
     ) -> Pulled:

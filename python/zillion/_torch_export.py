@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import pathlib
 import random
@@ -15,166 +14,14 @@ from ._data import Path, write_file
 from ._errors import JobError
 from ._instances import make_instances
 from ._job import Job
+from ._onnx_library import name_library
 from ._progress import Figures
 from ._read import read
 from ._tables import Tables
 from ._torch_graph import BATCH, Rows, Sym, Unsupported, row_of
-from ._torch_trace import Tracer
-
-Spec = typing.Any
-Settings = typing.Mapping[str, typing.Mapping[str, typing.Any]]
-KINDS = ("id", "ids", "numeric", "vector")
-
-
-class Offsets:
-    """The offsets of the lists of an input, for the parameter of a model that takes them."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-class Inputs:
-    """What fills the parameters of a model: features, which the tables or the job describe."""
-
-    def __init__(
-        self, module: torch.nn.Module, tables: Tables, specs: typing.Any, features: Settings
-    ) -> None:
-        self.module, self.tables = module, tables
-        self.given = {name: dict(settings) for name, settings in features.items()}
-        self.specs = self._name(specs)
-        # The features that lookups read, in the order of the lookups.
-        self.bound: typing.Dict[typing.Tuple[str, str], typing.Tuple[str, Figures]] = {}
-        self._lists: typing.Set[str] = set()
-        for spec in self.specs.values():
-            if isinstance(spec, Offsets):
-                self._lists.add(spec.name)
-            elif hasattr(spec, "mode") and hasattr(spec, "field"):
-                self._lists.add(spec.field)
-        self.names = list(dict.fromkeys(n for s in self.specs.values() for n in names_of(s)))
-        unused = [name for name in self.given if name not in self.names]
-        if unused:
-            raise JobError(
-                f"`features.{unused[0]}`: no input of the model is this feature; name it in "
-                "`inputs`, or remove it"
-            )
-        for name in self.names:
-            if self.kind(name) not in KINDS:
-                raise JobError(
-                    f"`features.{name}.kind` is \"{self.kind(name)}\"; an exported model has the "
-                    f"kinds {', '.join(KINDS)}"
-                )
-
-    def _name(self, specs: typing.Any) -> typing.Dict[str, Spec]:
-        """Returns the specifications by the names of the parameters of `forward`."""
-        parameters = [
-            parameter.name
-            for parameter in inspect.signature(self.module.forward).parameters.values()
-            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        ]
-        if not isinstance(specs, typing.Mapping):
-            listed = list(specs)
-            if len(listed) > len(parameters):
-                raise JobError(
-                    f"`inputs` has {len(listed)} entries, but the model takes "
-                    f"{len(parameters)}: {', '.join(parameters)}"
-                )
-            specs = dict(zip(parameters, listed))
-        for name in specs:
-            if name not in parameters:
-                raise JobError(
-                    f"`inputs.{name}`: the model has no such parameter; it takes "
-                    f"{', '.join(parameters)}"
-                )
-        return dict(specs)
-
-    def kind(self, name: str) -> str:
-        """Returns the kind of a feature."""
-        if name in self.given:
-            return str(self.given[name].get("kind", "id"))
-        if name in self._lists:
-            return "ids"
-        return "id" if name in self.tables.fields else "numeric"
-
-    def column(self, name: str) -> str:
-        """Returns the column of the rows from which a feature is read."""
-        return str(self.given.get(name, {}).get("column", name))
-
-    def width(self, name: str) -> int:
-        """Returns the number of floats of a feature of numbers."""
-        return int(self.given[name].get("size", 1)) if self.kind(name) == "vector" else 1
-
-    def bind(self, name: str, table: str, mode: typing.Optional[str]) -> str:
-        """Returns the name of the job's feature that looks an input up in a table."""
-        if (name, table) in self.bound:
-            feature, settings = self.bound[name, table]
-            if settings.get("pooling") != mode:
-                raise JobError(
-                    f"the lists `{name}` are pooled in two ways from the table `{table}`; use one "
-                    "mode"
-                )
-            return feature
-        settings = dict(self.given.get(name, {"kind": self.kind(name)}))
-        if settings.get("type", "i64") != "i64":
-            raise JobError(
-                f"`features.{name}.type` is \"{settings['type']}\", but the tables have learned "
-                "from integers; leave it out"
-            )
-        if settings.get("table", table) != table:
-            raise JobError(
-                f"`features.{name}.table` is `{settings['table']}`, but the model looks the ids "
-                f"up in `{table}`; leave it out"
-            )
-        if mode is not None and settings.setdefault("pooling", mode) != mode:
-            raise JobError(
-                f"`features.{name}.pooling` is \"{settings['pooling']}\", but the bag has the "
-                f"mode \"{mode}\"; leave it out"
-            )
-        settings["table"] = table
-        taken = {feature for feature, _ in self.bound.values()}
-        feature = name
-        if feature in taken:
-            # The same ids are looked up in a second table.
-            feature = f"{name}_{table}"
-            while feature in taken or feature in self.names:
-                feature += "_"
-        settings.setdefault("column", name)
-        self.bound[name, table] = (feature, settings)
-        return feature
-
-    def features(self) -> typing.Dict[str, Figures]:
-        """Returns the features of the job: those with tables in the order of the tables, then
-        numbers. The order of tables follows from it."""
-        order = self.tables.tables
-        read = {table for _, table in self.bound}
-        if read != set(order):
-            raise JobError(
-                f"the model reads the tables {', '.join(sorted(read)) or 'none'}, but the tables "
-                f"are {', '.join(order)}; make `zl.Tables` with those that the model reads"
-            )
-        bound = sorted(self.bound.items(), key=lambda entry: order.index(entry[0][1]))
-        found = {feature: settings for _, (feature, settings) in bound}
-        for name in self.names:
-            if self.kind(name) in ("numeric", "vector"):
-                found[name] = dict(self.given.get(name, {"kind": "numeric"}))
-        return found
-
-
-def names_of(spec: Spec) -> typing.List[str]:
-    """Returns the features of an input."""
-    if isinstance(spec, str):
-        return [spec]
-    if isinstance(spec, Offsets):
-        return [spec.name]
-    if isinstance(spec, torch.nn.Module) and hasattr(spec, "fields"):
-        return list(spec.fields)
-    if isinstance(spec, torch.nn.Module) and hasattr(spec, "field"):
-        return [str(spec.field)]
-    if isinstance(spec, (list, tuple)) and spec and all(isinstance(name, str) for name in spec):
-        return list(spec)
-    raise JobError(
-        f"an input of the class {type(spec).__name__} is neither the name of a feature, a list of "
-        "names, `Offsets(name)`, nor a module of zillion.torch"
-    )
+from ._torch_inputs import Inputs, Offsets, Settings, Spec, names_of
+from ._torch_onnx import Dense, Recorder, write_onnx
+from ._torch_trace import Tracer, Untraceable
 
 
 class Columns:
@@ -187,6 +34,10 @@ class Columns:
         numbers: typing.Mapping[str, typing.Any],
     ) -> None:
         self.inputs, self.rows, self.numbers = inputs, rows, numbers
+        self.count: typing.Any = len(rows)
+
+    def number(self, name: str) -> torch.Tensor:
+        return torch.tensor(self.numbers[name])
 
     def ids(self, name: str) -> torch.Tensor:
         found = [self._get(row, name) for row in self.rows]
@@ -231,7 +82,7 @@ class Columns:
                 if tracer is not None:
                     tracer.keep(found, tracer.graph.input(tracer.add_ids(name), found.shape))
                 return found
-            found = torch.tensor(self.numbers[name])
+            found = self.number(name)
             if tracer is not None:
                 node = tracer.graph.add(
                     "numeric", [], self.inputs.width(name), name=name, features=[name]
@@ -245,10 +96,10 @@ class Columns:
                 return torch.stack([single(name) for name in names], 1)
             if kinds <= {"numeric", "vector"}:
                 if tracer is None:
-                    parts = [single(name).reshape(len(self.rows), -1) for name in names]
+                    parts = [single(name).reshape(self.count, -1) for name in names]
                     return torch.cat(parts, 1)
                 found = torch.cat(
-                    [torch.tensor(self.numbers[n]).reshape(len(self.rows), -1) for n in names], 1
+                    [self.number(name).reshape(self.count, -1) for name in names], 1
                 )
                 node = tracer.graph.add(
                     "numeric", [], found.shape[1], name="numbers", features=list(names)
@@ -271,6 +122,28 @@ class Columns:
             return single(spec) if isinstance(spec, str) else several(names)
 
         return {parameter: make(spec) for parameter, spec in self.inputs.specs.items()}
+
+
+class FedColumns(Columns):
+    """The values of features, from which the parameters of a model are made. Ids are zeros."""
+
+    def __init__(
+        self, inputs: Inputs, features: typing.Mapping[str, torch.Tensor], count: typing.Any
+    ) -> None:
+        super().__init__(inputs, [], {})
+        self.features, self.count = features, count
+        self._like = next(iter(features.values()))
+
+    def number(self, name: str) -> torch.Tensor:
+        found = self.features[name]
+        return found.reshape(self.count) if self.inputs.kind(name) == "numeric" else found
+
+    def ids(self, name: str) -> torch.Tensor:
+        return self._like.new_zeros(self.count, dtype=torch.int64)
+
+    def list(self, name: str) -> typing.Tuple[torch.Tensor, torch.Tensor]:
+        ids = self._like.new_zeros(2 * self.count, dtype=torch.int64)
+        return ids, 2 * torch.arange(self.count)
 
 
 def made_up_rows(inputs: Inputs, count: int) -> typing.List[Figures]:
@@ -349,6 +222,7 @@ def export(
     base: bool = False,
     tolerance: float = 1e-5,
     scratch: typing.Optional[Path] = None,
+    fallback: typing.Optional[str] = None,
 ) -> Figures:
     """Publishes tables and a dense model as a version that ``zillion serve`` loads.
 
@@ -369,13 +243,32 @@ def export(
 
     A version after the first one has the rows that changed, unless ``base`` asks for all.
     ``promote`` is the pointer that moves to the version, or ``None``. ``scratch`` is a folder with
-    room for the rows. Returns the report, with the keys version, parent, rows, step.
+    room for the rows.
+
+    With ``fallback="onnx"``, a model that a graph cannot compute becomes an ONNX file, which a
+    server with ONNX Runtime computes. It needs the packages onnx, onnxscript and onnxruntime.
+
+    Returns the report, with the keys version, parent, rows, step, and dense, which is graph or
+    onnx.
     """
+    if fallback not in (None, "onnx"):
+        raise JobError(f"unknown fallback {fallback!r}; expected \"onnx\" or None")
     found = Inputs(module, tables, inputs, features or {})
     label_settings = {"label": {}} if labels is None else {n: dict(s) for n, s in labels.items()}
     parts = [spec for spec in found.specs.values() if isinstance(spec, torch.nn.Module)]
     with torch.no_grad(), Evaluating([module, *parts]):
-        section, weights, probabilities = trace(module, found, label_settings)
+        dense = None
+        try:
+            section, weights, probabilities = trace(module, found, label_settings)
+        except Untraceable as error:
+            problem = str(error)
+        else:
+            problem = ""
+        if problem and fallback is None:
+            raise JobError(problem)
+        if problem:
+            dense = record(module, found, label_settings)
+            section, weights = placeholder(found, label_settings), {}
         job = Job(
             tables.sections(),
             name=model,
@@ -387,6 +280,10 @@ def export(
         if not rows:
             raise JobError("`sample` has no rows; give at least one")
         with tempfile.TemporaryDirectory(prefix="zillion-") as folder:
+            file = pathlib.Path(folder) / "dense.onnx"
+            if dense is not None:
+                name_library()
+                probabilities = export_onnx(dense, found, label_settings, file)
             numbers = read_numbers(found, job, rows)
             arguments = Columns(found, rows, numbers).arguments()
             computed = scores_of(module(**arguments), list(label_settings), len(rows))
@@ -400,10 +297,12 @@ def export(
                 "tolerance": tolerance,
                 "scratch": scratch_below(scratch, tables),
                 "probabilities": probabilities,
+                "onnx": None if dense is None else os.fspath(file),
             }
-            return tables.publish(job, wish, {n: floats(v) for n, v in weights.items()}, {
+            report = tables.publish(job, wish, {n: floats(v) for n, v in weights.items()}, {
                 label: floats(score) for label, score in computed.items()
             })
+            return {**report, "dense": "graph" if dense is None else "onnx"}
 
 
 def scratch_below(folder: typing.Optional[Path], tables: Tables) -> str:
@@ -418,13 +317,8 @@ def trace(
     """Returns the section ``[model]``, its parameters, and the labels with probabilities."""
     tracer = Tracer(module, inputs.tables, inputs.bind)
     rows = made_up_rows(inputs, BATCH)
-    numbers = {
-        name: [row[inputs.column(name)] for row in rows]
-        for name in inputs.names
-        if inputs.kind(name) in ("numeric", "vector")
-    }
     with tracer.running():
-        arguments = Columns(inputs, rows, numbers).arguments(tracer)
+        arguments = Columns(inputs, rows, numbers_of(inputs, rows)).arguments(tracer)
         scores = scores_of(module(**arguments), list(labels), BATCH)
     graph = tracer.graph
     outputs: typing.Dict[str, int] = {}
@@ -447,6 +341,63 @@ def trace(
         raise JobError("two labels have the same score; export one of them")
     roots = list(outputs.values())
     return graph.section(outputs), graph.used_weights(roots), probabilities
+
+
+def record(module: torch.nn.Module, inputs: Inputs, labels: Settings) -> Dense:
+    """Returns the dense part of a model: what follows its lookups."""
+    recorder = Recorder(module, inputs.tables, inputs.bind)
+    rows = made_up_rows(inputs, BATCH)
+    with recorder.running():
+        arguments = Columns(inputs, rows, numbers_of(inputs, rows)).arguments(recorder)
+        scores_of(module(**arguments), list(labels), BATCH)
+
+    def compute(
+        features: typing.Mapping[str, torch.Tensor], count: typing.Any
+    ) -> typing.Sequence[torch.Tensor]:
+        arguments = FedColumns(inputs, features, count).arguments()
+        return list(scores_of(module(**arguments), list(labels), count).values())
+
+    return Dense(module, recorder, list(inputs.features()), compute)
+
+
+def placeholder(inputs: Inputs, labels: Settings) -> Figures:
+    """Returns a section ``[model]`` that reads all features. Nothing computes it: a job has a model
+    only because every job has one."""
+    nodes: Figures = {"rows_of_ids": {"op": "embedding"}}
+    if any("table" not in settings for settings in inputs.features().values()):
+        nodes["numbers_of_row"] = {"op": "numeric"}
+    nodes["all_values"] = {"op": "concat", "inputs": list(nodes)}
+    outputs = {label: f"score_{at}" for at, label in enumerate(labels)}
+    for name in outputs.values():
+        nodes[name] = {"op": "linear", "inputs": ["all_values"], "width": 1}
+    if len(outputs) == 1:
+        return {"kind": "graph", "logits": "score_0", "nodes": nodes}
+    return {"kind": "graph", "outputs": outputs, "nodes": nodes}
+
+
+def export_onnx(
+    dense: Dense, inputs: Inputs, labels: Settings, path: pathlib.Path
+) -> typing.List[str]:
+    """Writes the dense part of a model as an ONNX file. Returns the labels with probabilities."""
+    widths = {
+        name: inputs.width(name)
+        if "table" not in settings
+        else inputs.tables.table_dim(settings["table"])
+        for name, settings in inputs.features().items()
+    }
+    binary = [settings.get("kind", "binary") == "binary" for settings in labels.values()]
+    return write_onnx(dense, widths, binary, list(labels), path)
+
+
+def numbers_of(
+    inputs: Inputs, rows: typing.Sequence[Figures]
+) -> typing.Dict[str, typing.List[typing.Any]]:
+    """Returns the numbers of made-up rows, which no transform changes."""
+    return {
+        name: [row[inputs.column(name)] for row in rows]
+        for name in inputs.names
+        if inputs.kind(name) in ("numeric", "vector")
+    }
 
 
 def output_of(graph: typing.Any, sym: Sym, label: str) -> int:

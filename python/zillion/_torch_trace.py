@@ -30,6 +30,11 @@ SHAPES = {
 }
 # What asks for the value of a tensor.
 VALUES = {"_local_scalar_dense", "equal", "is_nonzero", "item", "nonzero", "unique"}
+# The operations that no graph has, but that ONNX may have.
+NO_SUCH = (
+    "a graph has no such operation; compute it from others (docs/PYTHON.md lists them), or before "
+    "the model gets its inputs, or export with `fallback=\"onnx\"`"
+)
 # The tracer of this thread.
 THREAD = threading.local()
 HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
@@ -38,6 +43,10 @@ HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + 
 def tracer_of_thread() -> typing.Optional[Tracer]:
     """Returns the tracer that follows what this thread computes, if there is one."""
     return getattr(THREAD, "tracer", None)
+
+
+class Untraceable(JobError):
+    """An operation that a graph cannot compute."""
 
 
 class Tracer(TorchDispatchMode):
@@ -172,7 +181,9 @@ class Tracer(TorchDispatchMode):
         try:
             return self._trace(func, name, args, kwargs)
         except Unsupported as error:
-            self.refuse(f"the operation `{func._schema.name}`: {error}")
+            # What a value decides is not known to any exporter.
+            kind = JobError if name in VALUES else Untraceable
+            self.refuse(f"the operation `{func._schema.name}`: {error}", kind)
 
     def _trace(
         self, func: typing.Any, name: str, args: typing.Any, kwargs: typing.Any
@@ -188,10 +199,7 @@ class Tracer(TorchDispatchMode):
             ):
                 with self:
                     return func.decompose(*args, **kwargs)
-            raise Unsupported(
-                "a graph has no such operation; compute it from others (docs/PYTHON.md lists "
-                "them), or before the model gets its inputs"
-            )
+            raise Unsupported(NO_SUCH)
         if changes and base == name:
             raise Unsupported("it changes a tensor in place; use the form that returns a new one")
         arguments = tree_map(self._symbol, (args, kwargs))
@@ -220,7 +228,9 @@ class Tracer(TorchDispatchMode):
             if isinstance(sym, Sym):
                 self.keep(tensor, sym)
 
-    def refuse(self, problem: str) -> typing.NoReturn:
+    def refuse(
+        self, problem: str, kind: typing.Type[JobError] = JobError
+    ) -> typing.NoReturn:
         """Raises an error that says where the module computes what cannot be exported."""
         frame: typing.Optional[types.FrameType] = sys._getframe(1)
         layer, line = "", ""
@@ -235,7 +245,7 @@ class Tracer(TorchDispatchMode):
                 line = f"{file}:{frame.f_lineno}" + (f": `{text}`" if text else "")
                 break
             frame = frame.f_back
-        raise JobError(f"the model cannot be exported: {problem} ({layer}{line})") from None
+        raise kind(f"the model cannot be exported: {problem} ({layer}{line})") from None
 
 
 def move(func: typing.Any, args: typing.Any, kwargs: typing.Any) -> typing.Any:

@@ -9,7 +9,9 @@ use zillion_feature::Statistics;
 use zillion_rows::TableSpec;
 
 use crate::manifest_scan::Scan;
-use crate::reference::{MAX_JSON_BYTES, VersionFile, describe_large_file};
+use crate::reference::{
+    MAX_JSON_BYTES, MAX_ONNX_BYTES, ONNX, PARAMETERS, VersionFile, describe_large_file,
+};
 
 /// The contents that are usually the same in all versions of a training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,6 +77,45 @@ pub struct ScoreSettings {
     /// one itself; absent: the f32 of training. The scores of parity rows are those of f32.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dense: Option<RoundedDense>,
+    /// Whether the dense model is an ONNX file instead of parameters of the graph. The outputs of
+    /// the graph are then the inputs of that model, with the same names.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub onnx: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+impl ScoreSettings {
+    /// Returns the kind of the file of the dense model.
+    pub(crate) fn dense_kind(self) -> &'static str {
+        if self.onnx { ONNX } else { PARAMETERS }
+    }
+
+    /// Checks that the file of a dense model has the kind that the settings ask for, and that it
+    /// does not take too much memory.
+    ///
+    /// # Errors
+    /// Returns the problem of the file.
+    pub(crate) fn check_dense(self, dense: &VersionFile) -> Result<(), String> {
+        if (dense.kind == ONNX) != self.onnx {
+            return Err(format!(
+                "the dense model is the file `{}`, but the settings of the version ask for the \
+                 kind {}",
+                dense.name(),
+                self.dense_kind()
+            ));
+        }
+        if self.onnx && dense.bytes > MAX_ONNX_BYTES {
+            return Err(format!(
+                "the ONNX model `{}` has {} bytes, but a server takes at most {MAX_ONNX_BYTES}",
+                dense.name(),
+                dense.bytes
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// The number types of dense layers that have fewer bits than those of training.

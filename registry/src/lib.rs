@@ -51,7 +51,7 @@ pub use origin::Origin;
 pub use pointer::{MoveKind, PointerMove};
 pub use publish::{Draft, DraftItems};
 pub use quarantine::Quarantine;
-pub use reference::{ITEM_DELTA, ITEMS, Link, VersionFile, VersionId};
+pub use reference::{ITEM_DELTA, ITEMS, Link, MAX_ONNX_BYTES, ONNX, VersionFile, VersionId};
 pub use remembered::Remembered;
 pub use side_file::{read_side, write_side};
 pub use stored::reseal_manifest;

@@ -37,7 +37,8 @@ pub struct Draft {
     pub layer: LayerManifest,
     /// The folder that contains the layer's files, or `None` if the registry has the files already.
     pub folder: Option<PathBuf>,
-    /// The dense parameters, as safetensors, or `None` if they are those of the parent.
+    /// The dense parameters, as safetensors, or the ONNX model if the settings of the frame say so,
+    /// or `None` if they are those of the parent.
     pub dense: Option<Vec<u8>>,
     /// The parity rows, as `ParityRows` of `zillion-scorer` writes them.
     pub parity: Vec<u8>,
@@ -84,7 +85,7 @@ impl Model {
             file
         };
         let dense = match (draft.dense, &parent) {
-            (Some(bytes), _) => put("safetensors", bytes),
+            (Some(bytes), _) => put(draft.frame.frame.settings.dense_kind(), bytes),
             (None, Some(parent)) => parent.dense.clone(),
             (None, None) => {
                 return Err(Error::Refused(
@@ -94,6 +95,8 @@ impl Model {
                 ));
             }
         };
+        // Readers would refuse the version, which must not become visible.
+        draft.frame.frame.settings.check_dense(&dense).map_err(Error::Refused)?;
         let parity = put("json", draft.parity);
         let of_parent = parent.as_ref().and_then(|parent| parent.items.as_ref());
         let items = match (draft.items, of_parent) {

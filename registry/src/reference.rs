@@ -21,6 +21,15 @@ pub const ITEMS: &str = "items";
 /// one of its chain.
 pub const ITEM_DELTA: &str = "itemdelta";
 
+/// The kind of the file of a dense model that is an ONNX model.
+pub const ONNX: &str = "onnx";
+
+/// The kind of the file of a dense model that has the parameters of a graph.
+pub(crate) const PARAMETERS: &str = "safetensors";
+
+/// The largest number of bytes of an ONNX model, which each session of a server parses in memory.
+pub const MAX_ONNX_BYTES: u64 = 1 << 30;
+
 /// The largest number of letters of the kind of a file.
 const KIND_LETTERS: usize = 16;
 

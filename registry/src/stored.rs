@@ -267,8 +267,10 @@ impl Stored<'static> {
     /// Returns the manifest with its frame.
     ///
     /// # Errors
-    /// Returns the problem if the manifest has no layer.
+    /// Returns the problem if the manifest has no layer, or a dense model of another kind than the
+    /// frame says.
     pub(crate) fn into_manifest(self, frame: Arc<Frame>) -> Result<VersionManifest, String> {
+        frame.settings.check_dense(&self.dense)?;
         let layer = match (self.layer, self.pack) {
             (Some(layer), _) => VersionLayer::Listed(layer.into_owned()),
             (None, Some(pack)) => VersionLayer::Packed(pack.into_owned()),

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use zillion_device::{Clock, Files, ManualClock, Workers};
 use zillion_feature::{FeatureKey, RowBuffer, Schema};
 use zillion_registry::{
-    Cache, Draft, Error, FrameDraft, Link, Model, MoveKind, NewFrame, Origin, Registry, Retention,
-    STABLE, ScoreSettings, VersionId, VersionManifest,
+    Cache, Draft, Error, FrameDraft, Link, MAX_ONNX_BYTES, Model, MoveKind, NewFrame, Origin,
+    Registry, Retention, STABLE, ScoreSettings, VersionFile, VersionId, VersionManifest,
 };
 use zillion_rows::layer::{LayerManifest, LayerSource, LayerWriter, Unthrottled, part_count};
 use zillion_rows::{
@@ -60,22 +60,25 @@ impl Fixture {
         Cache::open(&self.folder.path().join("cache"), "clicks", Files::new()).unwrap()
     }
 
-    fn draft(&self, rows: &Rows, parent: Option<&VersionManifest>) -> Draft {
-        let folder = self.folder.path().join("staged");
-        std::fs::create_dir_all(&folder).unwrap();
+    fn frame(&self, onnx: bool) -> NewFrame {
         let job: toml::Table = toml::from_str("[features.u]\nkind = 'id'\n[labels.y]").unwrap();
-        let frame = NewFrame::new(FrameDraft {
+        NewFrame::new(FrameDraft {
             schema: Schema::from_job(&job.into()).unwrap(),
             tables: vec![spec()],
             statistics: Default::default(),
             graph: b"graph".to_vec(),
-            settings: ScoreSettings { lanes: 8, tile_rows: 256, dense: None },
+            settings: ScoreSettings { lanes: 8, tile_rows: 256, dense: None, onnx },
             sides: Vec::new(),
         })
-        .unwrap();
+        .unwrap()
+    }
+
+    fn draft(&self, rows: &Rows, parent: Option<&VersionManifest>) -> Draft {
+        let folder = self.folder.path().join("staged");
+        std::fs::create_dir_all(&folder).unwrap();
         Draft {
             parent: parent.map(VersionManifest::link),
-            frame: Arc::new(frame),
+            frame: Arc::new(self.frame(false)),
             layer: write(&folder, rows),
             folder: Some(folder),
             dense: Some(format!("dense of {} rows", rows.len()).into_bytes()),

@@ -41,6 +41,9 @@ pub enum Error {
     /// A version whose contents do not fit together.
     #[error("{0}")]
     Refused(String),
+    /// A dense model that is an ONNX file and cannot be computed.
+    #[error("{0}")]
+    Onnx(String),
     /// Vectors of items that cannot be used.
     #[error("the vectors of the items cannot be used: {0}")]
     Items(String),

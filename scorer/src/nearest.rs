@@ -19,8 +19,8 @@ use zillion_device::simd::{NIBBLE_VECTORS, scaled_dots, vectorised};
 
 use crate::error::{Error, Result};
 use crate::items::ItemVectors;
+use crate::late::LateCheck;
 use crate::rounded_items::{RoundedItems, RoundedUser};
-use crate::scorer::LateCheck;
 
 /// The maximum number of items whose scores are computed between two looks at the clock. Their
 /// scores fit the first-level cache.

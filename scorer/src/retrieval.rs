@@ -12,9 +12,10 @@ use zillion_rows::layer::Throttle;
 
 use crate::error::{Error, Result};
 use crate::items::ItemVectors;
+use crate::late::LateCheck;
 use crate::nearest::{Choice, Found, find_near, find_nearest};
 use crate::rounded_items::RoundedItems;
-use crate::scorer::{LateCheck, Scorer};
+use crate::scorer::Scorer;
 use crate::scratch::{Scratch, ScratchPool, request_size};
 
 /// The number of items below which a search is exact unless a request asks for something else. A

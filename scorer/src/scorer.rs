@@ -13,6 +13,8 @@ use zillion_nn::{
 use zillion_rows::{FetchedRows, RowSource};
 
 use crate::error::{Error, Result};
+use crate::late::{LateCheck, check_time};
+use crate::onnx::OnnxModel;
 use crate::programs::{MOST_SETS, Programs};
 
 /// A scorer of batches for one model. It holds the buffers of scoring, which all batches reuse.
@@ -31,15 +33,15 @@ pub struct Scorer {
     packed: Option<Arc<PackedParams>>,
     /// The executor on a device that computes the batches instead; `None` on processors.
     on_device: Option<Box<GpuExecutor>>,
+    /// The ONNX model that computes the scores from the outputs of the graph, if there is one.
+    onnx: Option<Arc<OnnxModel>>,
+    /// The scores of the last batch that the ONNX model has computed.
+    scores: Vec<Vec<f32>>,
 }
 
 /// The largest number of batches whose rows [`Scorer::score_each`] fetches with one lookup. It
 /// bounds the memory of the rows.
 const FETCHED_TOGETHER: usize = 256;
-
-/// A function that returns whether the answer of a request would come too late. After it has
-/// returned `true` once, it always returns `true`.
-pub type LateCheck<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// The scores of a batch.
 #[derive(Clone, Debug)]
@@ -97,6 +99,8 @@ impl Scorer {
             rows,
             packed: None,
             on_device: None,
+            onnx: None,
+            scores: Vec::new(),
         })
     }
 
@@ -126,6 +130,17 @@ impl Scorer {
     pub fn set_device(&mut self, gpu: Arc<dyn Gpu>) -> Result<()> {
         self.on_device = Some(Box::new(GpuExecutor::new(self.programs.plan()?, gpu)?));
         Ok(())
+    }
+
+    /// Lets an ONNX model compute the scores of the next batches from the outputs of the graph, which
+    /// are its inputs.
+    pub fn set_onnx(&mut self, onnx: Option<Arc<OnnxModel>>) {
+        self.onnx = onnx;
+    }
+
+    /// Returns whether an ONNX model computes the scores.
+    pub fn has_onnx(&self) -> bool {
+        self.onnx.is_some()
     }
 
     /// Returns a result of the last batch: an output, or one of the further nodes. Returns `None`
@@ -210,7 +225,8 @@ impl Scorer {
         source: &mut dyn RowSource,
         params: &Params,
     ) -> Result<Vec<Vec<f32>>> {
-        let mut all: Vec<Vec<f32>> = vec![Vec::new(); self.outputs.len()];
+        let lists = self.onnx.as_ref().map_or(self.outputs.len(), |onnx| onnx.score_count());
+        let mut all: Vec<Vec<f32>> = vec![Vec::new(); lists];
         for batches in batches.chunks(FETCHED_TOGETHER) {
             let fetched = FetchedRows::fetch(source, batches.iter().map(|(_, plan)| plan))?;
             for (number, (batch, plan)) in batches.iter().enumerate() {
@@ -224,8 +240,26 @@ impl Scorer {
         Ok(all)
     }
 
-    /// Computes the outputs of a batch whose rows are in the buffer.
+    /// Computes the scores of a batch whose rows are in the buffer.
     fn infer(
+        &mut self,
+        batch: &Batch,
+        plan: &LookupPlan,
+        params: &Params,
+        is_late: Option<LateCheck<'_>>,
+    ) -> Result<Vec<&[f32]>> {
+        let Some(onnx) = self.onnx.clone() else {
+            return self.infer_outputs(batch, plan, params, is_late);
+        };
+        let mut scores = std::mem::take(&mut self.scores);
+        let inputs = self.infer_outputs(batch, plan, params, is_late)?;
+        onnx.score(batch.rows, &inputs, &mut scores, is_late)?;
+        self.scores = scores;
+        Ok(self.scores.iter().map(Vec::as_slice).collect())
+    }
+
+    /// Computes the outputs of the graph for a batch whose rows are in the buffer.
+    fn infer_outputs(
         &mut self,
         batch: &Batch,
         plan: &LookupPlan,
@@ -277,13 +311,15 @@ impl Scorer {
         self.executors[0].1.release();
         self.last = 0;
         self.rows = RowBuffer::default();
+        self.scores = Vec::new();
     }
 
     /// Returns the number of bytes of the buffers that grow with a batch.
     pub fn buffer_bytes(&self) -> usize {
         let floats: usize = self.rows.tables.iter().map(|table| table.values.capacity()).sum();
         let executors = self.executors.iter().map(|(_, executor)| executor.buffer_bytes());
-        executors.sum::<usize>() + floats * size_of::<f32>()
+        let scores: usize = self.scores.iter().map(Vec::capacity).sum();
+        executors.sum::<usize>() + (floats + scores) * size_of::<f32>()
     }
 }
 
@@ -300,17 +336,6 @@ pub(crate) fn logits(graph: &Graph) -> Result<Vec<NodeId>> {
     };
     let outputs = graph.outputs.iter().filter(|(name, _)| of_task(name));
     Ok(outputs.map(|&(_, id)| id).collect())
-}
-
-/// Checks that there is still time to compute the answer.
-///
-/// # Errors
-/// Returns [`Error::Late`] if `is_late` returns `true`.
-pub(crate) fn check_time(is_late: Option<LateCheck<'_>>) -> Result<()> {
-    match is_late {
-        Some(is_late) if is_late() => Err(Error::Late),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

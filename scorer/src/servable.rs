@@ -1,6 +1,7 @@
 //! The loaded version of a model, which computes scores from raw rows. Loading verifies the parity
 //! rows of the version.
 
+mod dense;
 mod engine;
 mod joined;
 
@@ -11,9 +12,11 @@ use zillion_device::{Workers, mmap};
 use zillion_feature::{Batch, Encoder, LabelKind, LookupPlan, RawColumns, Schema};
 use zillion_nn::zoo::LOGITS;
 use zillion_nn::{Cost, DenseType, Graph, PackedParams, Params};
-use zillion_registry::{Cache, Model, RoundedDense, VersionFile, VersionId, VersionManifest};
+use zillion_registry::{Cache, Model, VersionFile, VersionId, VersionManifest};
 use zillion_rows::layer::{Layer, LayerFile, LayerSource, Throttle};
 
+pub use self::dense::published_dense;
+use self::dense::{check_onnx, choose_dense, read_dense};
 use self::engine::{Engine, is_same_engine};
 use crate::damage::DamageWatch;
 use crate::device::ScoringDevice;
@@ -21,10 +24,11 @@ use crate::device::engine::DeviceVersion;
 use crate::device::merged::Prepared;
 use crate::error::{Error, Result};
 use crate::items::{LoadedItems, load_items};
+use crate::late::{LateCheck, check_time};
 use crate::nearest::Choice;
+use crate::onnx::OnnxModel;
 use crate::parity::ParityRows;
 use crate::retrieval::{Retrievable, Retrieved};
-use crate::scorer::{LateCheck, check_time};
 use crate::scratch::{Scratch, request_size};
 use crate::warm::warm;
 
@@ -39,6 +43,8 @@ pub struct Servable {
     on_device: Option<Arc<DeviceVersion>>,
     /// The weights of `params` in the layout that products read.
     packed: Arc<PackedParams>,
+    /// The ONNX model that computes the scores from the outputs of the graph, if there is one.
+    onnx: Option<Arc<OnnxModel>>,
     retrievable: Option<Arc<Retrievable>>,
     warmed_rows: u64,
     watch: DamageWatch,
@@ -120,6 +126,9 @@ impl Servable {
         }
         let faults = mmap::faults();
         let chain = cache.chain(model, version)?;
+        if let Some(manifest) = chain.last() {
+            check_onnx(manifest, device.is_some(), dense)?;
+        }
         pace.piece();
         let rows = cache.rows(model, &chain, workers, pace)?;
         let manifest = chain.last().cloned();
@@ -138,9 +147,7 @@ impl Servable {
             None => Arc::new(Engine::load(model, device, &manifest, cache, workers, pace)?),
         };
         let bytes = read(model, &manifest.dense, cache, pace)?;
-        let specs = &engine.programs.graph().params;
-        let params =
-            Arc::new(Params::from_safetensors_by_piece(specs, &bytes, &mut || pace.piece())?);
+        let (params, onnx) = read_dense(&engine, &manifest, &bytes, pace)?;
         pace.piece();
         let packed = engine.pack(dense, &params, pace)?;
         let parity = ParityRows::from_json(&read(model, &manifest.parity, cache, pace)?)?;
@@ -176,6 +183,7 @@ impl Servable {
             params,
             on_device,
             packed,
+            onnx,
             retrievable,
             warmed_rows,
             watch,
@@ -323,7 +331,9 @@ impl Servable {
     /// # Errors
     /// Returns an error if the model cannot be planned.
     pub fn cost(&self, batch: &Batch) -> Result<Cost> {
-        self.engine.programs.cost(batch)
+        let cost = self.engine.programs.cost(batch)?;
+        let further = self.onnx.as_ref().map_or(0, |onnx| onnx.flops(batch.rows));
+        Ok(Cost { flops: cost.flops.saturating_add(further), ..cost })
     }
 
     /// Returns the items that the version can retrieve, or `None` if it has none.
@@ -421,6 +431,7 @@ impl Servable {
         }
         let mut rows = self.rows.clone();
         scorer.set_packed(Some(self.packed.clone()));
+        scorer.set_onnx(self.onnx.clone());
         let scores = scorer.score_unless(batch, &lookups, &mut rows, &self.params, is_late);
         if self.is_damaged() {
             return Err(Error::Damaged { version: self.version() });
@@ -431,32 +442,6 @@ impl Servable {
             missing: scores.missing,
             missing_side_rows: batch.side_missing.iter().sum(),
         })
-    }
-}
-
-/// Returns the number type that a version has chosen for its dense layers.
-///
-/// # Errors
-/// Returns an error if this processor cannot compute products of the type.
-fn choose_dense(manifest: &VersionManifest) -> Result<DenseType> {
-    let dense = published_dense(manifest);
-    if !dense.is_available() {
-        return Err(Error::Refused(format!(
-            "version {} has dense layers in {dense}, and this processor does not have the \
-             instructions for them; choose f32 or int8 in the settings of the server (`dense`)",
-            manifest.version
-        )));
-    }
-    Ok(dense)
-}
-
-/// Returns the number type in which a server computes the dense layers of a version, unless the
-/// server chooses one itself.
-pub fn published_dense(manifest: &VersionManifest) -> DenseType {
-    match manifest.frame.settings.dense {
-        None => DenseType::F32,
-        Some(RoundedDense::Bf16) => DenseType::Bf16,
-        Some(RoundedDense::Int8) => DenseType::Int8,
     }
 }
 

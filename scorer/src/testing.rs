@@ -57,6 +57,20 @@ impl Example {
         Scorer::new(&self.graph, settings, self.workers.clone()).unwrap()
     }
 
+    /// Returns a graph that only looks the ids up, for an ONNX model of the other layers.
+    pub(crate) fn lookups(&self) -> Graph {
+        let mut b = GraphBuilder::new(self.graph.inputs.clone(), Mode::Infer);
+        let item = b.gather("item", 0, 0, 4, Pooling::Sum).unwrap();
+        b.output("item.vector", item).unwrap();
+        b.finish()
+    }
+
+    /// Returns the parameters of [`Example::lookups`], which has none.
+    #[cfg(feature = "onnx")]
+    pub(crate) fn no_params(&self) -> Params {
+        Params::init(&self.lookups().params, 0)
+    }
+
     /// Returns a batch of `rows` rows with different ids.
     pub(crate) fn batch(&self, rows: usize) -> Batch {
         let keys = (0..rows as u64).map(FeatureKey::from_u64).collect();

@@ -85,8 +85,8 @@ pub use online_status::{STATUS_FILE, StreamStatus};
 pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};
 pub use predict::{InspectedBatch, Loaded, Prediction};
 pub use publish::{
-    CheckpointWish, CompactionCounts, ExpectedScores, InputChange, Published, RoundingCost,
-    TablesPublisher, fill_params, make_run_id, publish_checkpoint,
+    CheckpointWish, CompactionCounts, DenseModel, ExpectedScores, InputChange, Published,
+    RoundingCost, TablesPublisher, fill_params, make_run_id, publish_checkpoint,
 };
 pub use rejects::RejectFile;
 pub use run_record::{EpochRecord, LossCurve, LossPoint, RECORD_FILE, RunRecord};

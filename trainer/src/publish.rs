@@ -42,6 +42,7 @@ mod compactor;
 mod dense;
 mod earlier;
 mod item_files;
+mod onnx;
 mod owner;
 mod parent;
 mod parity;
@@ -61,7 +62,7 @@ pub use checkpoint::{CheckpointWish, publish_checkpoint};
 pub use compactor::CompactionCounts;
 pub use published::{InputChange, Published};
 pub use rounding_cost::RoundingCost;
-pub use tables::{ExpectedScores, TablesPublisher, fill_params, make_run_id};
+pub use tables::{DenseModel, ExpectedScores, TablesPublisher, fill_params, make_run_id};
 
 pub(crate) use pruning_cost::PruningCost;
 pub(crate) use publisher::{Opening, Publisher, REMEMBERED, Repeated, Wish};

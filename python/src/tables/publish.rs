@@ -1,16 +1,18 @@
 //! The publication of tables with a dense model that was trained in Python.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::json;
 use zillion_console::exit::usage_error;
 use zillion_device::SystemClock;
 use zillion_reader::Paths;
+use zillion_registry::MAX_ONNX_BYTES;
 use zillion_trainer::{
-    ExpectedScores, Job, PublishConfig, Published, TablesPublisher, fill_params, make_run_id,
+    DenseModel, ExpectedScores, Job, PublishConfig, Published, TablesPublisher, fill_params,
+    make_run_id,
 };
 
 use super::state::State;
@@ -39,6 +41,9 @@ pub(super) struct Wish {
     scratch: PathBuf,
     /// The tasks whose scores are probabilities.
     probabilities: Vec<String>,
+    /// The ONNX file that is the dense model; absent: the graph of the job.
+    #[serde(default)]
+    onnx: Option<PathBuf>,
 }
 
 /// A publisher that knows which rows its last version has.
@@ -86,7 +91,8 @@ impl State {
             ));
         }
         let key = format!(
-            "{}\n{}\n{}\n{}\n{}\n{}",
+            "{}\n{}\n{}\n{}\n{}\n{}\n{}",
+            wish.onnx.is_some(),
             wish.registry,
             wish.model,
             wish.promote,
@@ -95,7 +101,18 @@ impl State {
             job.in_force()?
         );
         job.data.valid = Paths(vec![wish.sample.to_string_lossy().into_owned()]);
-        let params = fill_params(&job, weights)?;
+        let params;
+        let onnx;
+        let dense = match &wish.onnx {
+            None => {
+                params = fill_params(&job, weights)?;
+                DenseModel::Graph(&params)
+            }
+            Some(path) => {
+                onnx = read_onnx(path)?;
+                DenseModel::Onnx(&onnx)
+            }
+        };
         let run = self.run.get_or_insert_with(make_run_id).clone();
         let mut open = match self.open.take().filter(|open| open.key == key) {
             Some(mut open) => {
@@ -116,7 +133,7 @@ impl State {
             open.publisher.publish(
                 step,
                 self.client.as_mut(),
-                &params,
+                dense,
                 (&expected, tolerance),
                 wish.base,
             )
@@ -149,8 +166,23 @@ impl State {
         let (workers, files) = (&self.workers, &self.files);
         let clock = Arc::new(SystemClock::new());
         let place = (job, &config);
-        Ok(TablesPublisher::open(place, run, &wish.scratch, workers, files, clock)?)
+        let has_onnx = wish.onnx.is_some();
+        Ok(TablesPublisher::open(place, has_onnx, run, &wish.scratch, workers, files, clock)?)
     }
+}
+
+/// Reads an ONNX file, unless a server would not take one of its size.
+fn read_onnx(path: &Path) -> Result<Vec<u8>> {
+    let bytes = std::fs::metadata(path)
+        .with_context(|| format!("the ONNX file {} cannot be read", path.display()))?
+        .len();
+    if bytes > MAX_ONNX_BYTES {
+        bail!(
+            "the dense model has {bytes} bytes as an ONNX file, but a server takes at most \
+             {MAX_ONNX_BYTES}; export a smaller model"
+        );
+    }
+    std::fs::read(path).with_context(|| format!("the ONNX file {} cannot be read", path.display()))
 }
 
 /// Returns the report of a publication as JSON, with the keys of `zillion publish`.

@@ -65,7 +65,7 @@ impl Fixture {
             tables: vec![spec()],
             statistics: Default::default(),
             graph: b"graph".to_vec(),
-            settings: ScoreSettings { lanes: 8, tile_rows: 256, dense: None },
+            settings: ScoreSettings { lanes: 8, tile_rows: 256, dense: None, onnx: false },
             sides: Vec::new(),
         })
         .unwrap();

@@ -77,7 +77,7 @@ impl Fixture {
             tables: Vec::new(),
             statistics: Default::default(),
             graph: b"graph".to_vec(),
-            settings: ScoreSettings { lanes: 8, tile_rows: 256, dense: None },
+            settings: ScoreSettings { lanes: 8, tile_rows: 256, dense: None, onnx: false },
             sides: Vec::new(),
         })
         .unwrap();

@@ -67,6 +67,38 @@ fn a_damaged_or_missing_frame_is_named() {
 }
 
 #[test]
+fn the_dense_model_of_a_version_has_the_kind_that_its_settings_name() {
+    let fixture = Fixture::new();
+    let draft = |parent: Option<&VersionManifest>| Draft {
+        frame: Arc::new(fixture.frame(true)),
+        ..fixture.draft(&rows(0..9, 1.0), parent)
+    };
+    let base = fixture.model().publish(draft(None)).unwrap();
+    assert!(base.frame.settings.onnx && base.dense.kind == "onnx");
+    let same = Draft { dense: None, ..draft(Some(&base)) };
+    let delta = fixture.model().publish(same).unwrap();
+    let read = |version: u64| fixture.model().version(VersionId(version));
+    assert_eq!((read(1).unwrap(), read(2).unwrap()), (base.clone(), delta.clone()));
+    assert_eq!(delta.dense, base.dense);
+    assert_eq!(fixture.model().verify(VersionId(2), |_| ()).unwrap().rows, 18);
+    // The parameters of a graph cannot come from a parent with an ONNX file.
+    let mixed = Draft { dense: None, ..fixture.draft(&rows(0..1, 1.0), Some(&delta)) };
+    let said = fixture.model().publish(mixed).unwrap_err().to_string();
+    assert!(said.contains(".onnx") && said.contains("safetensors"), "{said}");
+    let large = VersionFile { bytes: MAX_ONNX_BYTES + 1, ..base.dense.clone() };
+    for (dense, problem) in [
+        (VersionFile { kind: "safetensors".to_owned(), ..base.dense.clone() }, "the kind onnx"),
+        (large, "a server takes at most"),
+    ] {
+        let wrong = VersionManifest { dense, ..base.clone() }.seal();
+        let bytes = serde_json::to_vec_pretty(&wrong).unwrap();
+        std::fs::write(manifest_path(&fixture, 1), bytes).unwrap();
+        let said = read(1).unwrap_err().to_string();
+        assert!(said.contains(problem), "{said}");
+    }
+}
+
+#[test]
 fn a_delta_stands_on_a_version_of_the_first_format() {
     let fixture = Fixture::new();
     let base = fixture.publish(&rows(0..50, 1.0), None);

@@ -27,7 +27,7 @@ use super::executors::Executors;
 use super::merged::Prepared;
 use super::{ScoringDevice, Turn};
 use crate::error::{Error, Result};
-use crate::scorer::{LateCheck, check_time};
+use crate::late::{LateCheck, check_time};
 
 /// The largest number of rows of a batch of several requests.
 const MOST_ROWS: usize = 16_384;

@@ -15,8 +15,8 @@ use super::fill::Keys;
 use super::layers::{LayerPool, VersionLayers};
 use super::merged::{Merged, Prepared};
 use crate::error::{Error, Result};
+use crate::late::LateCheck;
 use crate::programs::Programs;
-use crate::scorer::LateCheck;
 
 /// The executors of a model, for one batch at a time.
 #[derive(Debug)]

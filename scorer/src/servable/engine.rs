@@ -16,6 +16,7 @@ use super::{read, task_names};
 use crate::device::ScoringDevice;
 use crate::device::engine::DeviceEngine;
 use crate::error::{Error, Result};
+use crate::onnx::{OnnxInterface, onnx_tasks};
 use crate::programs::Programs;
 use crate::scorer::{Scorer, logits};
 use crate::scratch::{Scratch, ScratchPool};
@@ -27,8 +28,11 @@ pub(super) struct Engine {
     pub(super) encoder: Encoder,
     pub(super) tasks: Vec<String>,
     pub(super) programs: Arc<Programs>,
-    /// The nodes of the log odds, in the order of the tasks.
+    /// The nodes of the log odds, in the order of the tasks, or those of the inputs of the ONNX
+    /// model.
     pub(super) logits: Vec<NodeId>,
+    /// The inputs and the outputs of the ONNX model that computes the scores, if there is one.
+    pub(super) onnx: Option<OnnxInterface>,
     pub(super) workers: Arc<Workers>,
     pub(super) scratches: ScratchPool,
     /// Whether the scores of a row do not depend on the other rows of its batch.
@@ -59,13 +63,22 @@ impl Engine {
         let encoder = Encoder::new(&schema, &manifest.frame.statistics, &sides)
             .map_err(|e| Error::Refused(format!("version {version} cannot be used: {e}")))?;
         let graph = Graph::from_json(&read(model, &manifest.frame.graph, cache, pace)?)?;
-        let tasks = task_names(&graph, encoder.schema());
+        let onnx =
+            manifest.frame.settings.onnx.then(|| OnnxInterface::new(&graph, encoder.schema()));
+        let tasks = match &onnx {
+            Some(_) => onnx_tasks(encoder.schema()),
+            None => task_names(&graph, encoder.schema()),
+        };
         let ScoreSettings { lanes, tile_rows, .. } = manifest.frame.settings;
         let settings = Settings { lanes, tile_rows, ..Settings::default() };
         let (workers, scratches) = (workers.clone(), ScratchPool::default());
-        let logits = logits(&graph)?;
+        let logits = match &onnx {
+            Some(_) => graph.outputs.iter().map(|&(_, id)| id).collect(),
+            None => logits(&graph)?,
+        };
         let programs = Arc::new(Programs::new(graph, logits.clone(), settings));
-        let has_independent_rows = programs.plan()?.has_independent_rows();
+        // The products of ONNX Runtime may be rounded differently in larger batches.
+        let has_independent_rows = onnx.is_none() && programs.plan()?.has_independent_rows();
         let on_device = match device {
             Some(device) => {
                 Some(DeviceEngine::new(device.clone(), programs.clone(), logits.clone())?)
@@ -77,6 +90,7 @@ impl Engine {
             tasks,
             programs,
             logits,
+            onnx,
             workers,
             scratches,
             has_independent_rows,

@@ -13,7 +13,7 @@ use zillion_feature::Batch;
 
 use super::{RowScores, Servable};
 use crate::error::{Error, Result};
-use crate::scorer::LateCheck;
+use crate::late::LateCheck;
 use crate::scratch::request_size;
 
 impl Servable {

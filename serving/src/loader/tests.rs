@@ -52,7 +52,7 @@ fn publish(folder: &Path, model: &Model, sides: Vec<Vec<u8>>) -> VersionManifest
         tables: vec![spec],
         statistics: Default::default(),
         graph: b"graph".to_vec(),
-        settings: ScoreSettings { lanes: 8, tile_rows: 256, dense: None },
+        settings: ScoreSettings { lanes: 8, tile_rows: 256, dense: None, onnx: false },
         sides,
     })
     .unwrap();

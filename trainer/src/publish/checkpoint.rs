@@ -60,6 +60,7 @@ pub fn publish_checkpoint(
         files,
         workers,
         clock,
+        has_onnx: false,
         compacts: false,
     })?;
     let graph = job.graph(Mode::Infer)?;

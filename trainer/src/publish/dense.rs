@@ -14,7 +14,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use zillion_nn::{ParamSpec, Params};
-use zillion_registry::{Model, VersionFile, VersionManifest};
+use zillion_registry::{Model, ONNX, VersionFile, VersionManifest};
 
 use crate::error::Result;
 
@@ -34,10 +34,13 @@ pub(super) struct Trained<'a> {
 }
 
 impl<'a> Trained<'a> {
-    /// Makes the file of some parameters.
-    pub(super) fn of(params: &'a Params) -> Result<Self> {
-        let bytes = params.to_safetensors()?;
-        Ok(Self { params, file: VersionFile::of("safetensors", &bytes), bytes })
+    /// Makes the file of some parameters, or that of the ONNX model which takes their place.
+    pub(super) fn of(params: &'a Params, onnx: Option<&[u8]>) -> Result<Self> {
+        let (kind, bytes) = match onnx {
+            Some(bytes) => (ONNX, bytes.to_owned()),
+            None => ("safetensors", params.to_safetensors()?),
+        };
+        Ok(Self { params, file: VersionFile::of(kind, &bytes), bytes })
     }
 }
 

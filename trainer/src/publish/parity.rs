@@ -6,7 +6,7 @@ use zillion_feature::{Batch, Encoder, LookupPlan, PlanScratch, RawColumns, Schem
 use zillion_nn::Params;
 use zillion_reader::{DataConfig, Format, Paths, RawRows};
 use zillion_rows::{RoundedRows, RowSource, TableSpec};
-use zillion_scorer::{ParityRows, Scorer};
+use zillion_scorer::{COMPUTED_WITH, ParityRows, Scorer};
 
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -92,7 +92,11 @@ impl Parity {
         let layouts = tables.iter().map(TableSpec::layout).collect();
         let mut rounded = RoundedRows::new(source, layouts);
         let logits = scorer.score_each(&self.rows, &mut rounded, params)?;
-        Ok(ParityRows::new(self.rows.len(), &self.columns, logits))
+        let mut scored = ParityRows::new(self.rows.len(), &self.columns, logits);
+        if scorer.has_onnx() {
+            scored.computed_with = COMPUTED_WITH.to_owned();
+        }
+        Ok(scored)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod compaction;
 mod layers;
+mod onnx_file;
 mod repetition;
 
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use zillion_device::{Clock, Files, Workers};
 use zillion_feature::{Encoder, Schema, Statistics};
-use zillion_nn::{Mode, Params, Settings};
+use zillion_nn::{Graph, Params, Settings};
 use zillion_ps::Publishing;
 use zillion_reader::{DataConfig, SideTables};
 use zillion_registry::{
@@ -17,7 +18,7 @@ use zillion_registry::{
     PointerMove, STABLE, ScoreSettings, VersionFile, VersionId, VersionManifest, write_side,
 };
 use zillion_rows::TableSpec;
-use zillion_scorer::{ParityRows, Scorer, task_names};
+use zillion_scorer::{ParityRows, Scorer};
 
 use super::RunId;
 use super::branch::Branch;
@@ -27,6 +28,7 @@ use super::compactor::{Compactor, OpenModel};
 use super::dense::{DenseCadence, Trained};
 use super::earlier::Earlier;
 use super::item_files::{ItemFiles, are_same};
+use super::onnx::Scored;
 use super::owner::name_run;
 use super::parity::Parity;
 use super::places::Places;
@@ -80,6 +82,9 @@ pub(crate) struct Publisher {
     /// The contents that are the same in all versions of this publisher.
     frame: Arc<NewFrame>,
     dense: DenseCadence,
+    graph: Graph,
+    /// The ONNX file that is the dense model of the next version, if versions have one.
+    onnx: Option<Vec<u8>>,
     /// Whether the run repeats its log, so that a version that is there has the rows of the run.
     repeats_versions: bool,
     /// The versions that this publisher made, from the oldest to the newest, each with its last
@@ -113,6 +118,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) files: &'a Files,
     pub(crate) workers: &'a Arc<Workers>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Whether the dense model of the versions is an ONNX file (see [`Publisher::set_onnx`]).
+    pub(crate) has_onnx: bool,
     /// Whether new bases are made by merges beside the publications, which needs the room of the
     /// tables on the disk of the run.
     pub(crate) compacts: bool,
@@ -139,11 +146,11 @@ impl Publisher {
             true => Parity::empty(),
             false => Parity::read(job, &encoder, config.parity_rows.get())?,
         };
-        let graph = job.graph(Mode::Infer)?;
         let train = &job.train;
         let (lanes, tile_rows) = (train.lanes.get(), train.tile_rows.get());
         let settings = Settings { lanes, tile_rows, ..Settings::default() };
-        let scorer = Scorer::new(&graph, settings, workers.clone())?;
+        let onnx = opening.has_onnx;
+        let Scored { graph, scorer, tasks } = Scored::of(job, onnx, settings, workers)?;
         let catalogue = match &config.items {
             Some(items) => Some(Catalogue::open(job, items, &encoder, &graph, settings, workers)?),
             None => None,
@@ -155,7 +162,7 @@ impl Publisher {
             tables: job.tables.clone(),
             statistics: statistics.clone(),
             graph: graph.to_json()?,
-            settings: ScoreSettings { lanes, tile_rows, dense: config.rounded_dense() },
+            settings: ScoreSettings { lanes, tile_rows, dense: config.rounded_dense(), onnx },
             sides: written.collect::<Result<_, _>>()?,
         })?;
         Ok(Self {
@@ -169,13 +176,15 @@ impl Publisher {
             scorer,
             encoder,
             parity,
-            tasks: task_names(&graph, &job.schema),
+            tasks,
             catalogue,
             item_files: ItemFiles::default(),
             schema: job.schema.clone(),
             tables: job.tables.clone(),
             frame: Arc::new(frame),
-            dense: DenseCadence::new(config.dense_every, graph.params),
+            dense: DenseCadence::new(config.dense_every, graph.params.clone()),
+            graph,
+            onnx: None,
             repeats_versions: !job.streams.is_empty(),
             known: Vec::new(),
             branch: None,
@@ -218,7 +227,7 @@ impl Publisher {
         wish: Wish,
     ) -> Result<Published> {
         let _span = span!("publish", step = origin.step).entered();
-        let trained = Trained::of(params)?;
+        let trained = Trained::of(params, self.onnx.as_deref())?;
         let pointer = self.config.pointer().unwrap_or(STABLE).to_owned();
         // A publication that fails leaves no branch, so that the next one reads everything.
         let mut branch = Branch::open(self.branch.take(), &self.model, &self.run, &pointer)?;

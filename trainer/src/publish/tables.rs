@@ -27,6 +27,15 @@ pub struct ExpectedScores {
     pub are_probabilities: bool,
 }
 
+/// The dense model of a version.
+#[derive(Clone, Copy, Debug)]
+pub enum DenseModel<'a> {
+    /// The parameters of the graph of the job.
+    Graph(&'a Params),
+    /// The bytes of an ONNX file.
+    Onnx(&'a [u8]),
+}
+
 /// A publisher of versions of one job, whose rows come from tables and whose dense parameters the
 /// caller gives.
 ///
@@ -34,10 +43,12 @@ pub struct ExpectedScores {
 /// that the tables list as changed. A new publisher with the same run compares all rows.
 pub struct TablesPublisher {
     publisher: Publisher,
+    has_onnx: bool,
 }
 
 impl TablesPublisher {
-    /// Opens a publisher. The parity rows are the first rows of the job's validation files. `run`
+    /// Opens a publisher. With `has_onnx`, the dense model of its versions is an ONNX file, and the
+    /// model of the job is not used. The parity rows are the first rows of the job's validation files. `run`
     /// is the id of the tables, which their versions name as their origin. `scratch` is a folder
     /// for files that are not needed afterwards.
     ///
@@ -46,6 +57,7 @@ impl TablesPublisher {
     /// data, or if the registry cannot be opened.
     pub fn open(
         (job, config): (&Job, &PublishConfig),
+        has_onnx: bool,
         run: &str,
         scratch: &Path,
         workers: &Arc<Workers>,
@@ -63,9 +75,10 @@ impl TablesPublisher {
             files,
             workers,
             clock,
+            has_onnx,
             compacts: false,
         })?;
-        Ok(Self { publisher })
+        Ok(Self { publisher, has_onnx })
     }
 
     /// Takes the parity rows of further versions from the first rows of a file. `job` is the job of
@@ -77,21 +90,36 @@ impl TablesPublisher {
         self.publisher.use_parity_rows(&job.data, file)
     }
 
-    /// Publishes the rows of tables after `step` steps with the dense parameters, and moves the
-    /// pointer to the version. A score may differ from the expected one by `tolerance`, times the
-    /// score if that is above 1.
+    /// Publishes the rows of tables after `step` steps with a dense model, and moves the pointer to
+    /// the version. A score may differ from the expected one by `tolerance`, times the score if that
+    /// is above 1.
     ///
     /// # Errors
     /// Returns an error, before anything is published, if a score of a parity row differs from the
-    /// expected one. Returns an error if the registry cannot be written.
+    /// expected one, or if the dense model is not of the kind for which the publisher was opened.
+    /// Returns an error if the registry cannot be written.
     pub fn publish(
         &mut self,
         step: u64,
         rows: &mut dyn Publishing,
-        params: &Params,
+        dense: DenseModel<'_>,
         (expected, tolerance): (&[ExpectedScores], f32),
         base: bool,
     ) -> Result<Published> {
+        let none = Params::init(&[], 0);
+        let params = match (dense, self.has_onnx) {
+            (DenseModel::Graph(params), false) => params,
+            (DenseModel::Onnx(bytes), true) => {
+                self.publisher.set_onnx(bytes)?;
+                &none
+            }
+            (_, has_onnx) => {
+                let kind = if has_onnx { "an ONNX file" } else { "the parameters of a graph" };
+                return Err(Error::Unsupported(format!(
+                    "the publisher was opened for versions with {kind}; open another one"
+                )));
+            }
+        };
         rows.track_changes(REMEMBERED)?;
         let found = self.publisher.score_parity_rows(rows, params)?;
         for expected in expected {

@@ -57,6 +57,7 @@ impl Run {
             workers: &self.options.workers,
             clock: Arc::new(SystemClock::new()),
             // The disk of the trainer has no room for the tables of servers.
+            has_onnx: false,
             compacts: self.job.ps.is_none(),
         })?;
         publisher.count_on_from(counts.unwrap_or_default());

@@ -183,12 +183,18 @@ impl<'a> Export<'a> {
 
     fn write_dense(&mut self) -> Result<()> {
         let bytes = self.read(&self.version.dense)?;
-        self.put("dense.safetensors", "dense", &bytes, json!({}))
+        let path =
+            if self.version.frame.settings.onnx { "dense.onnx" } else { "dense.safetensors" };
+        self.put(path, "dense", &bytes, json!({}))
     }
 
     fn write_graph(&mut self) -> Result<()> {
         let graph = Graph::from_json(&self.read(&self.version.frame.graph)?)?;
-        let params = Params::from_safetensors(&graph.params, &self.read(&self.version.dense)?)?;
+        // The graph before an ONNX model has no parameters, and its outputs are that model's inputs.
+        let params = match self.version.frame.settings.onnx {
+            true => Params::init(&graph.params, 0),
+            false => Params::from_safetensors(&graph.params, &self.read(&self.version.dense)?)?,
+        };
         let columns = self.columns(&graph)?;
         let metadata = self.metadata();
         let OnnxModel { bytes, inputs, outputs } = graph.to_onnx(&params, &columns, &metadata)?;

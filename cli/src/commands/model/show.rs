@@ -58,7 +58,10 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
             table.all_parts().map(|part| part.file.bytes).sum::<u64>()
         ));
     }
-    print_line(&format!("dense      layers in {}", published_dense(&manifest)));
+    match manifest.frame.settings.onnx {
+        true => print_line(&format!("dense      an ONNX model of {} bytes", manifest.dense.bytes)),
+        false => print_line(&format!("dense      layers in {}", published_dense(&manifest))),
+    }
     let clamped: u64 = layer.tables.iter().map(|table| table.clamped).sum();
     if clamped > 0 {
         print_line(&format!("clamped    {clamped} weights beyond 65504, the largest f16"));

@@ -39,7 +39,7 @@ impl Publisher {
         rows: &mut dyn Publishing,
         params: &Params,
     ) -> Result<Repeated> {
-        let trained = Trained::of(params)?;
+        let trained = Trained::of(params, self.onnx.as_deref())?;
         let mut earlier = match self.earlier.take() {
             Some(earlier) => earlier,
             None => Earlier::list(&self.model, &self.run, self.find_begin()?)?,

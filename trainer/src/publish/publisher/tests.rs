@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use zillion_device::ManualClock;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer};
+use zillion_nn::Mode;
 use zillion_ps::Since;
 use zillion_registry::{Cache, Retention};
 use zillion_rows::layer::{Layer, LayerManifest, LayerWriter, Unthrottled, part_count};
@@ -122,6 +123,7 @@ fn open(
         files,
         workers: &Arc::new(Workers::new(NonZeroUsize::MIN).unwrap()),
         clock: clock.clone(),
+        has_onnx: false,
         compacts,
     })
     .unwrap()

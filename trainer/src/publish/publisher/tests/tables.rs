@@ -1,6 +1,6 @@
 //! Tests of versions of tables that are trained outside of a run.
 
-use super::super::super::tables::{ExpectedScores, TablesPublisher, fill_params};
+use super::super::super::tables::{DenseModel, ExpectedScores, TablesPublisher, fill_params};
 use super::*;
 
 #[test]
@@ -26,11 +26,22 @@ fn tables_are_published_if_the_scores_are_right() {
     let workers = Arc::new(Workers::new(NonZeroUsize::MIN).unwrap());
     let (scratch, files) = (run.folder.path().join("scratch"), Files::new());
     let place = (&run.job, &config);
-    let mut tables =
-        TablesPublisher::open(place, "t", &scratch, &workers, &files, run.clock.clone()).unwrap();
-    let mut publish = |run: &mut Run, step, expected: &[ExpectedScores]| {
-        tables.publish(step, &mut run.table, &run.params, (expected, 1e-5), false)
+    let open = |has_onnx| {
+        let clock = run.clock.clone();
+        TablesPublisher::open(place, has_onnx, "t", &scratch, &workers, &files, clock).unwrap()
     };
+    let (mut tables, mut of_onnx) = (open(false), open(true));
+    let mut publish = |run: &mut Run, step, expected: &[ExpectedScores]| {
+        let dense = DenseModel::Graph(&run.params);
+        tables.publish(step, &mut run.table, dense, (expected, 1e-5), false)
+    };
+    // No build takes a file that is no model, and a publisher takes one kind of dense model.
+    for (dense, problem) in
+        [(DenseModel::Onnx(b""), "ONNX"), (DenseModel::Graph(&run.params), "an ONNX file")]
+    {
+        let said = of_onnx.publish(1, &mut run.table, dense, (&[], 1e-5), false).unwrap_err();
+        assert!(said.to_string().contains(problem), "{said}");
+    }
     let mut wrong = expect(&logits[0]);
     wrong[0].scores[2] += 0.1;
     let said = publish(&mut run, 1, &wrong).unwrap_err().to_string();
