@@ -43,8 +43,12 @@ pub fn write_curves(folder: &Path) -> Result<()> {
 /// Returns an error if the folder has no record that can be read, or if a kind is unknown or has
 /// nothing to show.
 pub fn draw_plots(folder: &Path, kinds: &[String]) -> Result<String> {
-    let record = RunRecord::read(folder)?
-        .with_context(|| format!("{} has no record of a run", folder.display()))?;
+    let record = RunRecord::read(folder)?.with_context(|| {
+        format!(
+            "{} has no record of a run; name the folder of a run, such as runs/NAME",
+            folder.display()
+        )
+    })?;
     let mut panels = Vec::new();
     for kind in kinds {
         match kind.as_str() {
@@ -62,7 +66,10 @@ fn figure_panel(record: &RunRecord, figure: &str) -> Result<Panel> {
     if line.is_empty() {
         let reports = record.epochs.iter().filter_map(|epoch| epoch.valid.as_ref());
         let figures = reports.take(1).flat_map(|report| figures_of_report("", report));
-        let mut known = vec!["loss".to_owned(), "tables".to_owned()];
+        let mut known = vec!["loss".to_owned()];
+        if !list_tables(record).is_empty() {
+            known.push("tables".to_owned());
+        }
         known.extend(figures.map(|figure| figure.name.trim().to_owned()));
         return usage_error(format!(
             "unknown plot \"{figure}\"; expected one of {}, which are the plots of this run",
@@ -162,4 +169,16 @@ pub(crate) fn panel(title: &str, figure: &str, lines: Vec<Line>) -> Panel {
     let x = Axis::new("steps", Scale::Near, Unit::Number);
     let y = Axis::new(figure, Scale::Near, Unit::Number);
     Panel { title: title.to_owned(), x, y, shapes: Shapes::Lines(lines) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_without_a_run_is_refused_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = draw_plots(folder.path(), &["loss".to_owned()]).unwrap_err().to_string();
+        assert!(refused.contains("has no record of a run; name the folder of a run"), "{refused}");
+    }
 }

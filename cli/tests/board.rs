@@ -173,6 +173,27 @@ fn misplaced_files_are_found_and_swapped_arguments_named() {
 }
 
 #[test]
+fn a_file_counts_once_and_only_the_wanted_rows_are_scored() {
+    let place = workplace();
+    let folder = place.path();
+    let plateau = "train.plateau={metric='pr_auc'}";
+    let output = zillion(folder, &["train", "job.toml", "--threads", "1", "--set", plateau]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let epoch = said.lines().find(|line| line.starts_with("epoch 1 done")).unwrap_or(&said);
+    assert!(epoch.contains("  pr_auc 0."), "{epoch}");
+    let run = "runs/clicks";
+    for twice in ["./valid.csv", "val*.csv"] {
+        let output = zillion(folder, &["eval", run, "--data", "valid.csv", "--data", twice]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("valid.csv is listed twice"), "{said}");
+    }
+    let all = succeed(folder, &["predict", run, "valid.csv"]);
+    let some = succeed(folder, &["predict", run, "valid.csv", "--rows", "60"]);
+    assert_eq!(all.lines().count(), 301);
+    assert!(all.starts_with(&some) && some.lines().count() == 61, "{some}");
+}
+
+#[test]
 fn progressive_training_scores_each_slice_before_it_learns() {
     let place = workplace();
     let folder = place.path();

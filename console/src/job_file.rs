@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use toml::{Table, Value};
 use zillion_config::merge;
-use zillion_reader::DataConfig;
+use zillion_reader::{DataConfig, Paths};
 use zillion_trainer::Job;
 
 use crate::exit::{as_usage, usage_error};
@@ -126,11 +126,11 @@ fn read(path: &Path, depth: usize) -> Result<Table> {
 
 /// Sets `data.root` of a job to the folder of the job file if the files of the job are there, and
 /// not below the current folder, to which `data.root` is relative otherwise. `path` is the path of
-/// the job file. The log says that the root was changed.
+/// the job file. A pattern is there if it matches a file. The log says that the root was changed.
 ///
 /// # Errors
-/// Returns an error if some files are in the one folder and some in the other, if files are named
-/// by patterns, or if `is_as_written` is false, because the section then is not that of the file.
+/// Returns an error if some files are in the one folder and some in the other, or if
+/// `is_as_written` is false, because the section then is not that of the file.
 fn find_root(job: &mut Table, path: &Path, is_as_written: bool) -> Result<()> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
         return Ok(());
@@ -147,43 +147,55 @@ fn find_root(job: &mut Table, path: &Path, is_as_written: bool) -> Result<()> {
     let root = Path::new(&root);
     let beside = folder.join(root);
     let (mut found_here, mut found_beside) = (None, None);
-    let mut is_plain = is_as_written;
     for (key, name) in files_of(job, data) {
         if name.contains("://") || Path::new(name).is_absolute() {
             continue;
         }
-        if name.contains(['*', '?', '[']) {
-            is_plain = false;
-            continue;
-        }
-        if root.join(name).exists() {
+        if is_below(root, name) {
             found_here = Some(name);
-        } else if beside.join(name).exists() {
+        } else if is_below(&beside, name) {
             found_beside.get_or_insert((key, name));
         }
     }
     let Some((key, name)) = found_beside else { return Ok(()) };
     let (here, there) = (root.join(name), beside.join(name));
-    if found_here.is_some() || !is_plain {
-        return usage_error(format!(
-            "`{key}`: the file `{}` does not exist, but `{}` does, beside the job file; set \
-             `data.root` to the folder of all files, such as {}",
+    let found = match is_pattern(name) && !there.exists() {
+        true => format!(
+            "no file matches `{}`, but files match `{}`, beside the job file",
             here.display(),
-            there.display(),
+            there.display()
+        ),
+        false => format!(
+            "the file `{}` does not exist, but `{}` does, beside the job file",
+            here.display(),
+            there.display()
+        ),
+    };
+    if found_here.is_some() || !is_as_written {
+        return usage_error(format!(
+            "`{key}`: {found}; set `data.root` to the folder of all files, such as {}",
             beside.display(),
         ));
     }
-    tracing::warn!(
-        "`data.root`: the file `{}` does not exist, but `{}` does, so files are read from the \
-         folder of the job file",
-        here.display(),
-        there.display(),
-    );
+    tracing::warn!("`data.root`: {found}, so files are read from the folder of the job file");
     let beside = beside.to_string_lossy().into_owned();
     if let Some(Value::Table(data)) = job.get_mut("data") {
         data.insert("root".to_owned(), Value::String(beside));
     }
     Ok(())
+}
+
+fn is_pattern(name: &str) -> bool {
+    name.contains(['*', '?', '['])
+}
+
+/// Returns whether a file or a folder is below `root`, or whether a pattern matches a file there.
+fn is_below(root: &Path, name: &str) -> bool {
+    if root.join(name).exists() || !is_pattern(name) {
+        return root.join(name).exists();
+    }
+    let data = DataConfig { root: root.to_owned(), ..DataConfig::default() };
+    data.files(&Paths(vec![name.to_owned()])).is_ok()
 }
 
 /// Returns the key and the name of each file that a job with the section `data` reads: the files of
@@ -271,8 +283,11 @@ mod tests {
             refused.contains("`data.train`") && refused.contains("set `data.root`"),
             "{refused}"
         );
-        for kept in ["root = 's3://b'\ntrain = 'a.csv'", "train = 'rows/*.csv'", "train = '/a.csv'"]
-        {
+        assert_eq!(root_of("[data]\ntrain = 'rows/*.csv'\nvalid = 'no*.csv'").unwrap(), found(""));
+        let refused = root_of("[data]\ntrain = 'rows/?.csv'\nvalid = 'Cargo.*'").unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.starts_with("`data.train`: no file matches `rows/?.csv`"), "{refused}");
+        for kept in ["root = 's3://b'\ntrain = 'a.csv'", "train = 'no/*.csv'", "train = '/a.csv'"] {
             let text = format!("[data]\n{kept}");
             let before: Table = text.parse().unwrap();
             assert_eq!(root_of(&text).unwrap(), before["data"].get("root").cloned());

@@ -83,19 +83,7 @@ impl Observer for Progress {
     }
 
     fn epoch(&mut self, report: &EpochReport) {
-        let valid = report.valid.as_ref().map_or_else(String::new, format_validation);
-        let regulariser = match report.regulariser {
-            0.0 => String::new(),
-            r => format!(" + {r:.5}"),
-        };
-        let mark = if report.is_best { "  best so far" } else { "" };
-        self.print(&format!(
-            "epoch {} done  loss {:.5}{regulariser}{valid}  lr x {}  {:.1} s{mark}",
-            report.epoch + 1,
-            report.mean_loss,
-            report.rate_scale,
-            report.seconds
-        ));
+        self.print(&format_epoch(report));
     }
 
     fn note(&mut self, text: &str) {
@@ -108,6 +96,33 @@ impl Drop for Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+fn format_epoch(report: &EpochReport) -> String {
+    let mut valid = report.valid.as_ref().map_or_else(String::new, format_validation);
+    if let Some((metric, value)) = report.watched {
+        add_watched(&mut valid, &metric.to_string(), value);
+    }
+    let regulariser = match report.regulariser {
+        0.0 => String::new(),
+        r => format!(" + {r:.5}"),
+    };
+    let mark = if report.is_best { "  best so far" } else { "" };
+    format!(
+        "epoch {} done  loss {:.5}{regulariser}{valid}  lr x {}  {:.1} s{mark}",
+        report.epoch + 1,
+        report.mean_loss,
+        report.rate_scale,
+        report.seconds
+    )
+}
+
+/// Adds the metric that decides which epoch is the best to the figures of a validation, unless they
+/// have it already.
+fn add_watched(figures: &mut String, metric: &str, value: f64) {
+    if !figures.contains(&format!(" {metric} ")) {
+        figures.push_str(&format!("  {metric} {}", format_figure(Some(value))));
     }
 }
 
@@ -150,4 +165,21 @@ fn format_tasks(figures: &[(String, Option<f64>)]) -> String {
 
 fn format_figure(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |v| format!("{v:.5}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watched_metric_is_among_the_figures_once() {
+        let with = |metric: &str| {
+            let mut figures = "  valid auc 0.70000  logloss 0.50000".to_owned();
+            add_watched(&mut figures, metric, 0.25);
+            figures
+        };
+        assert_eq!(with("auc"), "  valid auc 0.70000  logloss 0.50000");
+        assert_eq!(with("logloss"), with("auc"));
+        assert_eq!(with("pr_auc"), "  valid auc 0.70000  logloss 0.50000  pr_auc 0.25000");
+    }
 }

@@ -5,8 +5,6 @@
 //! same new row. The files are read once. Memory contains one batch of rows with their lists, and
 //! new rows of about [`BYTES`] at a time, however long the lists and the repeated values are.
 
-mod weight;
-
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,7 +17,7 @@ use zillion_reader::{ColumnType, Result};
 
 use crate::parquet_files::{failed, find_column, setting, wrong_type};
 use crate::rewrite::{RewrittenFile, RowFiles, Transform};
-use weight::weigh;
+use crate::weight::weigh;
 
 /// The maximum number of rows of a batch that is written.
 const ROWS: usize = 65_536;

@@ -21,6 +21,7 @@ mod rewrite;
 mod sniff;
 mod split;
 mod synthesise;
+mod weight;
 
 pub use condition::Condition;
 pub use convert::{ConvertOutput, ConvertSpec, ConvertTo, Converted, convert};

@@ -17,9 +17,14 @@ use zillion_reader::{ArrowRows, ColumnType, DataConfig, ReaderError, Result};
 use crate::parquet_files::{
     create_folder, properties, refuse_existing, refuse_sources, setting, write_parquet,
 };
+use crate::weight::weigh;
 
 /// The maximum number of rows of a batch that a transform takes.
 const ROWS: usize = 8192;
+/// The number of rows of the first batch of a source, whose rows may be heavy.
+const FIRST_ROWS: usize = 256;
+/// The number of bytes of a batch that a transform takes, as far as the rows before it tell.
+const BYTES: usize = 32 << 20;
 /// The endings of compressed files, which stand behind the ending of the format.
 const COMPRESSIONS: [&str; 4] = ["gz", "zst", "bz2", "xz"];
 
@@ -175,6 +180,8 @@ struct SourceRows {
     limit: u64,
     /// The number of bad rows of all sources that may be left out.
     max_bad_rows: u64,
+    /// The number of rows of the next batch.
+    next_rows: usize,
 }
 
 impl SourceRows {
@@ -184,18 +191,28 @@ impl SourceRows {
         let limit = max_bad_rows.saturating_sub(bad);
         let sources = [source.to_owned()];
         let rows = ArrowRows::open(config, &sources, columns, limit, workers, 0)?;
-        Ok(Self { rows, bad: 0, limit, max_bad_rows: *max_bad_rows })
+        Ok(Self { rows, bad: 0, limit, max_bad_rows: *max_bad_rows, next_rows: FIRST_ROWS })
     }
 
     fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let Some(span) = self.rows.next(ROWS)? else { return Ok(None) };
+        let Some(span) = self.rows.next(self.next_rows)? else { return Ok(None) };
         self.bad += span.bad;
         if self.bad > self.limit {
             let examples = self.rows.examples();
             return Err(ReaderError::TooManyBadRows { limit: self.max_bad_rows, examples });
         }
-        span.batch(self.rows.schema()).map(Some)
+        let batch = span.batch(self.rows.schema())?;
+        self.next_rows = rows_after(&batch, self.next_rows);
+        Ok(Some(batch))
     }
+}
+
+/// Returns the number of rows of the batch after `batch`, for which `wanted` rows were asked.
+fn rows_after(batch: &RecordBatch, wanted: usize) -> usize {
+    let rows = batch.num_rows();
+    let bytes: usize = batch.columns().iter().map(|column| weigh(column, 0..rows)).sum();
+    let fit = BYTES.saturating_mul(rows).checked_div(bytes).unwrap_or(ROWS);
+    fit.clamp(1, ROWS.min(4 * wanted))
 }
 
 /// Returns the name of a file without the endings of its compression and its format.
@@ -230,6 +247,19 @@ pub(crate) fn one_worker() -> Arc<Workers> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn heavy_rows_are_taken_in_small_batches() {
+        use arrow_array::{ArrayRef, StringArray};
+        let batch = |bytes: usize, rows: usize| {
+            let texts: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(bytes); rows]));
+            RecordBatch::try_from_iter([("text", texts)]).unwrap()
+        };
+        assert_eq!(rows_after(&batch(4, 256), 256), 1024);
+        assert_eq!(rows_after(&batch(4, 8192), 8192), ROWS);
+        assert_eq!(rows_after(&batch(1 << 20, 4), 256), 31);
+        assert_eq!(rows_after(&batch(0, 0), 256), 1024);
+    }
 
     #[test]
     fn new_files_keep_the_names_of_their_sources() {

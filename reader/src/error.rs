@@ -43,7 +43,9 @@ pub enum ReaderError {
         looked_for: PathBuf,
     },
     /// A file that appears twice in one list.
-    #[error("{path} is listed twice, and its rows would count twice; list it once")]
+    #[error(
+        "{path} is listed twice, or by two patterns, and its rows would count twice; list it once"
+    )]
     ListedTwice {
         /// The path of the file.
         path: PathBuf,

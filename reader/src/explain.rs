@@ -97,7 +97,10 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
             "has a missing element, whose place would be lost; write a value for it, or write the \
              rows to Parquet, which keeps such elements",
         ),
-        Refusal::List | Refusal::Object | Refusal::Weighted => says(&explain_shape(refusal, field)),
+        Refusal::List | Refusal::Object | Refusal::Weighted => {
+            let is_in_list = text.is_some_and(|text| text.starts_with(b"["));
+            says(&explain_shape(refusal, field, is_in_list))
+        }
         Refusal::TooManyIds => {
             "the shuffle window has more than 2^31 ids; lower `data.shuffle_window`".to_owned()
         }
@@ -105,9 +108,20 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
 }
 
 /// Returns the problem of a list, an object or a value with a weight, without the value.
-fn explain_shape(refusal: Refusal, field: &Field) -> String {
+/// `is_in_list` says whether the value is a list.
+fn explain_shape(refusal: Refusal, field: &Field, is_in_list: bool) -> String {
     let used_by = &field.used_by;
     match (refusal, &field.role) {
+        (Refusal::Object, _) if is_in_list => format!(
+            "is a list with an object, which {used_by} cannot read; write a list of numbers or texts under a \
+             key of the row for each part of the objects, such as a list of their ids"
+        ),
+        (Refusal::List, Role::Ids { .. } | Role::RawIds { .. }) if is_in_list => format!(
+            "is a list inside a list, which {used_by} cannot read; write one list of numbers or texts in each row"
+        ),
+        (Refusal::List, Role::Vector { .. } | Role::RawVector { .. }) if is_in_list => format!(
+            "is a list inside a list, which {used_by} cannot read; write one list of numbers in each row"
+        ),
         (Refusal::Object, _) => format!(
             "is an object, which {used_by} cannot read; write each part of the object under a key of the row"
         ),

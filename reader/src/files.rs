@@ -27,7 +27,12 @@ pub(crate) fn expand(root: &Path, entries: &[String], stores: &Stores) -> Result
             return Err(ReaderError::NoFiles { pattern: entry.clone(), looked_for: place });
         }
         for path in found {
-            if !seen.insert(path.clone()) {
+            // Two spellings of a path, such as `a.csv` and `./a.csv`, name one file.
+            let real = match url_of(&path) {
+                Some(_) => path.clone(),
+                None => fs::canonicalize(&path).unwrap_or_else(|_| path.clone()),
+            };
+            if !seen.insert(real) {
                 return Err(ReaderError::ListedTwice { path });
             }
             files.push(path);
@@ -145,6 +150,9 @@ mod tests {
         assert!(error.starts_with("`b*.csv` matches no file (looked for "), "{error}");
         let error = names(folder.path(), &["a.csv", "*.csv"]).unwrap_err();
         assert!(error.contains("is listed twice"), "{error}");
+        touch(folder.path(), "b/c.csv");
+        let error = names(folder.path(), &["a.csv", "./b/../a.csv"]).unwrap_err();
+        assert!(error.contains("a.csv is listed twice"), "{error}");
         let error = names(folder.path(), &["a[.csv"]).unwrap_err();
         assert!(error.starts_with("`a[.csv` is not a valid glob"), "{error}");
         fs::create_dir(folder.path().join("empty")).unwrap();

@@ -89,6 +89,9 @@ pub(crate) struct TrainArgs {
     /// run.device
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
+    /// Number of compute threads; overrides run.threads
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
     /// Servers of a parameter service that hold the tables, as in HOST:PORT,HOST:PORT; overrides
     /// ps.servers
     #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
@@ -130,6 +133,9 @@ pub(crate) struct TrainArgs {
     pub(crate) profile: ProfileArgs,
     #[command(flatten)]
     pub(crate) fetch: FetchArgs,
+    /// With --fetch: print the first N rows of each batch [default: 5]
+    #[arg(long, value_name = "N", requires = "fetch", conflicts_with = "fetch_rows")]
+    pub(crate) rows: Option<u64>,
     /// Print values of nodes every N steps
     #[arg(long, value_name = "N", default_value = "1", requires = "fetch", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) fetch_every: u64,
@@ -183,12 +189,9 @@ pub(crate) struct FetchArgs {
     /// nodes)
     #[arg(long, value_name = "NODE")]
     pub(crate) fetch: Vec<String>,
-    /// Numbers of the rows to print, counted from 0, as in 0,5,7
+    /// With --fetch: numbers of the rows to print, counted from 0, as in 0,5,7
     #[arg(long, value_name = "ROWS", value_delimiter = ',', requires = "fetch")]
     pub(crate) fetch_rows: Vec<u64>,
-    /// Print the first N rows
-    #[arg(long, value_name = "N", requires = "fetch", conflicts_with = "fetch_rows")]
-    pub(crate) rows: Option<u64>,
 }
 
 /// Parses a span of time, as in `12h`.

@@ -36,6 +36,14 @@ pub(crate) struct PredictArgs {
     pub(crate) trust: super::TrustArgs,
     #[command(flatten)]
     pub(crate) fetch: super::FetchArgs,
+    /// Score only the first N rows, or with --fetch print only theirs
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "fetch_rows",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    pub(crate) rows: Option<u64>,
     /// Format of stdin (the format of a file follows from its name)
     #[arg(long, default_value = "csv", value_parser = ["csv", "tsv", "jsonl", "libsvm"])]
     pub(crate) format: String,

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use zillion_console::exit::usage_error;
 use zillion_console::{compute_pool, data_settings, job_file, print_json_if};
-use zillion_reader::{Dataset, Paths};
+use zillion_reader::Dataset;
 use zillion_trainer::{Loaded, TaskReport};
 
 use crate::args::EvalArgs;
@@ -21,16 +21,8 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
         loaded.set_device(device)?;
     }
     let data = data_settings::of_checkpoint(&loaded.job, &args.set)?;
-    let paths = if args.data.is_empty() { data.test.clone() } else { Paths(args.data.clone()) };
-    if paths.is_empty() {
+    let Some(files) = data_settings::files_to_score(&data, &args.data)? else {
         return usage_error("the checkpoint's job names no test files; give some with --data FILE");
-    }
-    // Files that are named on the command line are relative to the current folder, not to the job's
-    // `data.root`.
-    let files = if args.data.is_empty() {
-        data.files(&paths)?
-    } else {
-        paths.0.iter().map(Into::into).collect()
     };
     let dataset = Dataset::open(&data, &files, &loaded.job.schema)?
         .with_statistics(loaded.statistics().clone());

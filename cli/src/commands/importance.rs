@@ -4,7 +4,7 @@
 use anyhow::Result;
 use zillion_console::exit::usage_error;
 use zillion_console::{compute_pool, data_settings, print_result};
-use zillion_reader::{Dataset, Paths};
+use zillion_reader::Dataset;
 use zillion_trainer::{FeatureImportance, ImportanceOptions, ImportanceReport, Loaded};
 
 use crate::args::ImportanceArgs;
@@ -16,18 +16,10 @@ use crate::text::{self, grouped};
 pub(crate) fn run(args: &ImportanceArgs) -> Result<()> {
     let mut loaded = Loaded::open(&args.checkpoint, compute_pool(args.threads)?)?;
     let data = data_settings::of_checkpoint(&loaded.job, &args.set)?;
-    let paths = if args.data.is_empty() { data.test.clone() } else { Paths(args.data.clone()) };
-    if paths.is_empty() {
+    let Some(files) = data_settings::files_to_score(&data, &args.data)? else {
         return usage_error(
             "the checkpoint's job names no test files; name files with labelled rows after the run",
         );
-    }
-    // Files that are named on the command line are relative to the current folder, not to the job's
-    // `data.root`.
-    let files = if args.data.is_empty() {
-        data.files(&paths)?
-    } else {
-        paths.0.iter().map(Into::into).collect()
     };
     let dataset = Dataset::open(&data, &files, &loaded.job.schema)?
         .with_statistics(loaded.statistics().clone());

@@ -14,7 +14,7 @@ use zillion_nn::zoo::Task;
 use zillion_reader::{Dataset, Labels};
 use zillion_trainer::{Loaded, Predicted};
 
-use crate::args::{FetchArgs, PredictArgs};
+use crate::args::PredictArgs;
 use crate::device::chosen_gpu;
 use crate::registry::print_store_retries;
 use crate::report;
@@ -62,7 +62,7 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
         if args.dense.is_some_and(|dense| !dense.is_exact()) {
             return usage_error("--fetch shows the values in f32; remove --dense or --fetch");
         }
-        return inspect_nodes(&mut loaded, &dataset, &args.fetch);
+        return inspect_nodes(&mut loaded, &dataset, args);
     }
     loaded.set_dense(args.dense.unwrap_or_default());
     if let Some(device) = device {
@@ -76,7 +76,7 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     let tasks: Vec<_> = tasks.map(|task| (task.name.clone(), kind(&task))).collect();
     let columns = if args.json { Vec::new() } else { score_lines::header(&tasks) };
     let kept = KeptColumns::open(&data, input, &args.keep, &columns)?;
-    let mut scores = ScoreLines::new(out, args.json, tasks, kept)?;
+    let mut scores = ScoreLines::new(out, args.json, tasks, kept)?.only(args.rows);
     let sides: Vec<String> = loaded.job.schema.sides.iter().map(|s| s.name.clone()).collect();
     let mut side_missing = vec![0; sides.len()];
     let mut failed = None;
@@ -88,7 +88,7 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
         if let Err(e) = scores.write(prediction.logits, prediction.rejected) {
             failed.get_or_insert(e);
         }
-        Ok(failed.is_none())
+        Ok(failed.is_none() && scores.left() > 0)
     });
     report::write_rejects(&data, &dataset)?;
     print_store_retries(&data.stores.sums());
@@ -96,7 +96,8 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     if failed.is_none() {
         failed = scores.write(&[], &predicted.rejected_last).err();
     }
-    if !scores.finish(failed)? {
+    // The counts are those of whole batches, which may have more rows than were wanted.
+    if !scores.finish(failed)? || args.rows.is_some() {
         return Ok(());
     }
     let Predicted { missing, unseen, rejected, .. } = predicted;
@@ -130,10 +131,10 @@ fn refuse_swapped(checkpoint: &Path, input: &Path) -> Result<()> {
 
 /// Prints the values of the requested nodes. The usual scores are the values of the node
 /// `probabilities`.
-fn inspect_nodes(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Result<()> {
-    let choice = Choice::new(&args.fetch_rows, args.rows, Choice::All);
+fn inspect_nodes(loaded: &mut Loaded, dataset: &Dataset, args: &PredictArgs) -> Result<()> {
+    let choice = Choice::new(&args.fetch.fetch_rows, args.rows, Choice::All);
     let mut failed = None;
-    loaded.inspect(dataset, &args.fetch, |looked| {
+    loaded.inspect(dataset, &args.fetch.fetch, |looked| {
         let mut lines = Lines::new(None);
         for fetched in looked.fetched {
             lines.add(fetched, looked.batch, looked.first_row, &choice, looked.first_row == 0);

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         progress: Progress::new(),
         metrics,
         nodes: fetch.fetch.clone(),
-        rows: Choice::new(&fetch.fetch_rows, fetch.rows, Choice::First(FETCHED_ROWS)),
+        rows: Choice::new(&fetch.fetch_rows, args.rows, Choice::First(FETCHED_ROWS)),
         every: args.fetch_every,
         stepper: args.step.then(Stepper::default),
         folder: options.trainer.is_first().then(|| job.output()),
@@ -83,6 +83,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
 fn settings(args: &TrainArgs) -> Vec<String> {
     let mut sets = args.job.set.clone();
     sets.extend(args.device.as_deref().map(device_setting));
+    sets.extend(args.threads.map(|threads| format!("run.threads={threads}")));
     if !args.ps.is_empty() {
         sets.push(format!("ps.servers={:?}", args.ps));
     }

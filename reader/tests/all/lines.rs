@@ -50,7 +50,11 @@ fn bad_json_is_named_by_line_and_key() {
             "\"[1]\" is a list or has a weight, but feature `user` reads one plain id",
         ),
         (r#"{"user":1,"tags":[1.5],"click":0}"#, "\"[1.5]\" is a number with a fraction"),
-        (r#"{"user":1,"tags":[[1]],"click":0}"#, "is a list"),
+        (r#"{"user":1,"tags":[[1]],"click":0}"#, "is a list inside a list, which feature `tags`"),
+        (
+            r#"{"user":1,"tags":[{"id":7}],"click":0}"#,
+            "\"[{..}]\" is a list with an object, which feature `tags` cannot read; write a list",
+        ),
         (
             r#"{"user":1,"price":{"a":1},"click":0}"#,
             "\"{..}\" is an object, which feature `price` cannot read; write each part of the object",

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use zillion_feature::{Batch, Cursor, Schema};
+use zillion_nn::optim::PlateauMetric;
 
 use crate::evaluate::EvalReport;
 use crate::fetch::Fetched;
@@ -80,6 +81,9 @@ pub struct EpochReport {
     pub regulariser: f64,
     /// The figures of the validation; absent if there is none.
     pub valid: Option<EvalReport>,
+    /// The metric that `train.plateau` watches and its value in the validation; absent without
+    /// either of the two.
+    pub watched: Option<(PlateauMetric, f64)>,
     /// The learning-rate multiplier of the next epoch.
     pub rate_scale: f32,
     /// The duration of the epoch in seconds, including validation and checkpoint.

@@ -306,12 +306,16 @@ impl Run {
             None => None,
         };
         let mut is_best = true;
+        let mut watched = None;
         if let Some(report) = &valid {
             let spec = self.position.progress.plateau.spec();
             let task = spec.task.as_deref();
             let metric = report.metric_value(spec.metric, task);
             if metric.is_none() && self.job.train.plateau.is_some() {
                 return Err(Error::OneClass { rows: report.task(task).rows });
+            }
+            if self.job.train.plateau.is_some() {
+                watched = metric.map(|value| (spec.metric, value));
             }
             is_best = self.position.progress.plateau.observe(metric) == Verdict::Better;
         }
@@ -322,8 +326,16 @@ impl Run {
         }
         let rate_scale = self.rate_scale();
         let seconds = began.elapsed().as_secs_f64();
-        let mut report =
-            EpochReport { epoch, mean_loss, regulariser, valid, rate_scale, seconds, is_best };
+        let mut report = EpochReport {
+            epoch,
+            mean_loss,
+            regulariser,
+            valid,
+            watched,
+            rate_scale,
+            seconds,
+            is_best,
+        };
         if let Some(recorder) = &mut self.output.recorder {
             // Training does not read the record, so it goes on without one.
             let at = (self.position.step, rows);

@@ -21,6 +21,8 @@ pub(super) struct ScoreLines<W> {
     kept: Option<KeptColumns>,
     /// The number of rows of the data that were written so far.
     row: u64,
+    /// The number of rows of the data that are written.
+    limit: u64,
 }
 
 impl<W: Write> ScoreLines<W> {
@@ -38,21 +40,36 @@ impl<W: Write> ScoreLines<W> {
             }
             writeln!(out, "{header}")?;
         }
-        Ok(Self { out, json, tasks, kept, row: 0 })
+        Ok(Self { out, json, tasks, kept, row: 0, limit: u64::MAX })
     }
 
-    /// Writes the scores of the next rows. A rejected row gets an empty line.
+    /// Limits the output to the first rows of the data, if `rows` is a number.
+    pub(super) fn only(self, rows: Option<u64>) -> Self {
+        Self { limit: rows.unwrap_or(self.limit), ..self }
+    }
+
+    /// Returns the number of rows that are still to be written.
+    pub(super) fn left(&self) -> usize {
+        usize::try_from(self.limit - self.row).unwrap_or(usize::MAX)
+    }
+
+    /// Writes the scores of the next rows, as far as they are wanted. A rejected row gets an empty
+    /// line.
     pub(super) fn write(&mut self, logits: &[&[f32]], rejected: &[u64]) -> io::Result<()> {
         let mut rejected = rejected.iter().peekable();
         let rows = logits.first().map_or(0, |first| first.len());
         for at in 0..rows {
-            while rejected.next_if(|&&row| row == self.row).is_some() {
+            while self.left() > 0 && rejected.next_if(|&&row| row == self.row).is_some() {
                 self.write_rejected()?;
+            }
+            if self.left() == 0 {
+                return Ok(());
             }
             let row: Vec<f32> = logits.iter().map(|logits| logits[at]).collect();
             self.write_row(&row)?;
         }
-        rejected.try_for_each(|_| self.write_rejected())
+        let left = self.left();
+        rejected.take(left).try_for_each(|_| self.write_rejected())
     }
 
     /// Begins the line of the next row: in JSON with the number of the row, and with the copies of
@@ -235,6 +252,30 @@ mod tests {
             "{\"row\":0,\"logit\":0,\"probability\":0.5,\"tasks\":{\"a\":{\"logit\":0,\"probability\":0.5},\
              \"b\":{\"logit\":0,\"probability\":0.5}}}\n"
         );
+    }
+
+    #[test]
+    fn only_the_wanted_rows_have_lines() {
+        let written = |rows: u64| {
+            let tasks = vec![("click".to_owned(), LabelKind::Binary)];
+            let mut out = Vec::new();
+            let lines = ScoreLines::new(&mut out, false, tasks, None).unwrap();
+            let mut lines = lines.only(Some(rows));
+            // The second and the fourth row are bad.
+            lines.write(&[&[0.0, 0.0]], &[1, 3]).unwrap();
+            let left = lines.left();
+            assert!(lines.finish(None).unwrap());
+            (String::from_utf8(out).unwrap(), left)
+        };
+        for (rows, text, left) in [
+            (1, "0.5\n", 0),
+            (2, "0.5\n\n", 0),
+            (3, "0.5\n\n0.5\n", 0),
+            (4, "0.5\n\n0.5\n\n", 0),
+            (6, "0.5\n\n0.5\n\n", 2),
+        ] {
+            assert_eq!(written(rows), (format!("click\n{text}"), left), "{rows}");
+        }
     }
 
     #[test]

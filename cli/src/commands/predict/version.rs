@@ -54,12 +54,13 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
     let out = BufWriter::new(io::stdout().lock());
     let columns = if args.json { Vec::new() } else { score_lines::header(&tasks) };
     let kept = KeptColumns::open(&data, input, &args.keep, &columns)?;
-    let mut scores = ScoreLines::new(out, args.json, tasks, kept)?;
+    let mut scores = ScoreLines::new(out, args.json, tasks, kept)?.only(args.rows);
     let (mut missing, mut missing_side_rows) = (0, 0);
     let mut failed = None;
     let batch = args.batch.map_or(BATCH, std::num::NonZeroUsize::get);
     while failed.is_none()
-        && let Some(block) = rows.next_block(batch)?
+        && scores.left() > 0
+        && let Some(block) = rows.next_block(batch.min(scores.left()))?
     {
         let scored = servable.score(block.rows, &block.columns).with_context(|| {
             format!("cannot score the {} rows from row {} on", block.rows, block.first)

@@ -11,7 +11,7 @@ use arrow_schema::DataType;
 const OTHER: usize = 16;
 
 /// Returns the number of bytes of the rows in `rows`. Nulls count like values.
-pub(super) fn weigh(array: &ArrayRef, rows: Range<usize>) -> usize {
+pub(crate) fn weigh(array: &ArrayRef, rows: Range<usize>) -> usize {
     let length = rows.len();
     let small = |offsets: &[i32]| offsets[rows.start] as usize..offsets[rows.end] as usize;
     let large = |offsets: &[i64]| offsets[rows.start] as usize..offsets[rows.end] as usize;
