@@ -71,7 +71,9 @@ class Tables:
             if servers is not None:
                 section["servers"] = list(servers)
             if store is None:
-                raise JobError("`servers` need `store`, the folder that they share with this process")
+                raise JobError(
+                    "`servers` need `store`, the folder that they share with this process"
+                )
             section["store"] = os.fspath(store)
             run["output"] = os.path.join(section["store"], name)
             shared["ps"] = section
@@ -124,9 +126,10 @@ class Tables:
     ) -> Pulled:
         """Returns the rows of ids, float32.
 
-        ``fields`` is the name of a field, or a list of names. With one field, ``ids`` has any shape and the rows have that shape and ``[dim]``. With a
-        list of fields, ``ids`` has the shape ``[rows, fields]``, and the rows have the shape
-        ``[rows, fields, dim]``. An id without a row reads its initial row.
+        ``fields`` is the name of a field, or a list of names. With one field, ``ids`` has any shape
+        and the rows have that shape and ``[dim]``. With a list of fields, ``ids`` has the shape
+        ``[rows, fields]``, and the rows have the shape ``[rows, fields, dim]``. An id without a row
+        reads its initial row.
 
         With ``train``, the lookup belongs to the present step: give its gradients to ``push``,
         then call ``step``. Without it, ids are read as evaluation reads them.
@@ -204,7 +207,8 @@ class Tables:
         """Replaces all rows by those of ``folder``, which ``save`` wrote.
 
         The settings of the tables must be the same, except for their limits. If a server was lost,
-        this waits for it to be back, and Ctrl-C ends the wait.
+        this waits for it to be back, and Ctrl-C ends the wait. If ``folder`` has no saved tables,
+        nothing changes; if the restore fails later, the tables refuse all else until another one.
         """
         self._tables.restore(os.fspath(folder))
 
