@@ -7,13 +7,14 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use pyo3::prelude::*;
 use tracing_subscriber::EnvFilter;
 use zillion_console::exit;
@@ -24,6 +25,12 @@ const EXCEPTIONS: &str = "zillion._errors";
 /// The environment variable that makes a call panic, for tests of this boundary. Its value is the
 /// name of the call.
 const PANIC: &str = "ZILLION_PYTHON_PANIC";
+/// The environment variable that makes a call wait for another thread of Python, for tests of this
+/// boundary. Its value is the name of the call, `=` and a file: the call writes the file and goes on
+/// when the thread has removed it. If the call held the lock of the interpreter, no thread could.
+const HOLD: &str = "ZILLION_PYTHON_HOLD";
+/// The longest time that a call waits for the other thread.
+const HOLD_LIMIT: Duration = Duration::from_secs(20);
 /// The time between two looks for signals while a call waits.
 const SIGNAL_PAUSE: Duration = Duration::from_millis(20);
 
@@ -104,14 +111,27 @@ pub(crate) fn call_stoppable<T: Send>(
     name: &str,
     work: impl FnOnce(&Arc<AtomicBool>) -> Result<T> + Send,
 ) -> PyResult<T> {
+    let stop = Arc::default();
+    call_with_flag(py, name, &stop, || work(&stop))
+}
+
+/// Runs the work of a call that looks at the flag `stop`, which a signal sets as Ctrl-C does. The
+/// exception of the signal is raised after the work has ended, and the flag is reset then.
+///
+/// # Errors
+/// Returns an exception if the work fails or panics, or if a signal came.
+pub(crate) fn call_with_flag<T: Send>(
+    py: Python<'_>,
+    name: &str,
+    stop: &Arc<AtomicBool>,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> PyResult<T> {
     start_log();
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = stop.clone();
     thread::scope(|scope| {
         let caller = thread::current();
         let builder = thread::Builder::new().name("zillion-call".to_owned());
         let working = builder.spawn_scoped(scope, move || {
-            let outcome = guard(name, || work(&flag));
+            let outcome = guard(name, work);
             caller.unpark();
             outcome
         })?;
@@ -127,6 +147,8 @@ pub(crate) fn call_stoppable<T: Send>(
             Ok(outcome) => outcome.map_err(|failure| failure.into_exception(py)),
             Err(payload) => Err(Failure::from_panic(payload.as_ref()).into_exception(py)),
         };
+        // The next call begins without this signal.
+        stop.store(false, Ordering::Relaxed);
         stopped_by.map_or(outcome, Err)
     })
 }
@@ -136,12 +158,36 @@ pub(crate) fn guard<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T
     let guarded = || {
         let is_chosen = std::env::var(PANIC).is_ok_and(|chosen| chosen == name);
         assert!(!is_chosen, "the environment variable {PANIC} asks for this panic of `{name}`");
+        if let Ok(chosen) = std::env::var(HOLD)
+            && let Some((call, file)) = chosen.split_once('=')
+            && call == name
+        {
+            wait_for_removal(file)?;
+        }
         work()
     };
     match catch_unwind(AssertUnwindSafe(guarded)) {
         Ok(outcome) => outcome.map_err(|error| Failure::from_error(&error)),
         Err(payload) => Err(Failure::from_panic(payload.as_ref())),
     }
+}
+
+/// Writes a file, and waits until another thread has removed it.
+///
+/// # Errors
+/// Returns an error if the file cannot be written, or if no thread has removed it in time.
+fn wait_for_removal(file: &str) -> Result<()> {
+    std::fs::write(file, b"")?;
+    let until = Instant::now() + HOLD_LIMIT;
+    while Path::new(file).exists() {
+        if Instant::now() > until {
+            bail!(
+                "no other thread of Python has run meanwhile; release the lock of the interpreter"
+            );
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Starts the log of the process: warnings on stderr, or what `ZILLION_LOG` chooses. A process has

@@ -5,6 +5,7 @@
 //! panic in a call, further calls are refused, because the state may not be that of a whole step.
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::{Context as _, Result, anyhow};
@@ -20,7 +21,7 @@ use zillion_trainer::{
 };
 
 use crate::batches::as_dict;
-use crate::boundary::call;
+use crate::boundary::{call, call_with_flag};
 use crate::job::read_job;
 use crate::train::epoch_figures;
 
@@ -44,6 +45,8 @@ impl BatchRows {
 pub(crate) struct Stepper {
     state: Mutex<Option<State>>,
     schema: Arc<Schema>,
+    /// The flag of the run, which ends a wait for servers and a validation.
+    stop: Arc<AtomicBool>,
 }
 
 /// The run, and what its observer keeps of the present call.
@@ -83,7 +86,7 @@ type Stepped<'py> = (String, Vec<Bound<'py, PyBytes>>, Vec<(String, usize, Bound
 impl Stepper {
     /// Opens a run. `replacing` tells whether the run in the folder is resumed, and whether it is
     /// replaced. `fetch` names the nodes whose values each step returns. With `norms`, a step
-    /// returns the norms of the gradients.
+    /// returns the norms of the gradients. Ctrl-C ends a wait for servers.
     #[new]
     fn new(
         py: Python<'_>,
@@ -93,23 +96,28 @@ impl Stepper {
         fetch: Vec<String>,
         norms: bool,
     ) -> PyResult<Self> {
-        call(py, "Stepper", || {
+        let stop: Arc<AtomicBool> = Arc::default();
+        call_with_flag(py, "Stepper", &stop, || {
             let job = read_job(job)?;
             let schema = Arc::new(job.schema.clone());
             let inspect = InspectOptions { nodes: fetch, steps: norms };
             let mut kept = Kept { inspect, ..Kept::default() };
-            let run = SteppedRun::open(job.clone(), options(&job, replacing, start)?, &mut kept)?;
+            let run =
+                SteppedRun::open(job.clone(), options(&job, replacing, start, &stop)?, &mut kept)?;
             let folder = job.output();
-            Ok(Self { state: Mutex::new(Some(State { run, kept, folder })), schema })
+            let state = Mutex::new(Some(State { run, kept, folder }));
+            Ok(Self { state, schema, stop: stop.clone() })
         })
     }
 
     /// Returns the next batch of the run's epoch: its columns, and its rows for a step. Returns
     /// `None` at the end of the epoch.
     fn next_batch<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let next = call(py, "next_batch", || self.with(|state| Ok(state.run.next_batch()?)))?;
+        let next = call(py, "next_batch", || {
+            self.with(|State { run, kept, .. }| Ok(run.next_batch(kept)?))
+        })?;
         next.map(|batch| {
-            let columns = as_dict(py, &batch.batch, &self.schema)?;
+            let columns = as_dict(py, batch.batch(), &self.schema)?;
             columns.set_item("handle", BatchRows { rows: batch, schema: self.schema.clone() })?;
             Ok(columns)
         })
@@ -126,22 +134,23 @@ impl Stepper {
         rate: f32,
     ) -> PyResult<Stepped<'py>> {
         let BatchRows { rows, schema } = batch.get();
-        let mut rows = rows.clone();
         let (figures, scores, fetched) = call(py, "take_step", || {
+            let mut rows = rows.clone();
             let is_other = schema.features != self.schema.features
                 || schema.labels != self.schema.labels
-                || schema.weight != self.schema.weight;
+                || schema.weight != self.schema.weight
+                || schema.sparse_tables() != self.schema.sparse_tables();
             if !Arc::ptr_eq(schema, &self.schema) && is_other {
                 return usage_error(
                     "the batch was read with other features or labels than those of the job; read \
                      it with this job",
                 );
             }
-            feed(&mut rows.batch, &self.schema, fed)?;
+            feed(&mut rows, &self.schema, fed)?;
             self.with(|State { run, kept, .. }| {
                 run.set_rate_factor(rate)?;
                 kept.clear();
-                let count = rows.batch.rows;
+                let count = rows.batch().rows;
                 let loss = run.step(rows, kept)?;
                 let figures = json!({
                     "step": run.steps(),
@@ -165,9 +174,10 @@ impl Stepper {
         call(py, "take_notes", || self.with(|state| Ok(std::mem::take(&mut state.kept.notes))))
     }
 
-    /// Ends the epoch. Returns its figures as JSON.
+    /// Ends the epoch. Returns its figures as JSON. Ctrl-C ends the validation; the epoch has not
+    /// ended then.
     fn end_epoch(&self, py: Python<'_>) -> PyResult<String> {
-        call(py, "end_epoch", || {
+        call_with_flag(py, "end_epoch", &self.stop, || {
             self.with(|State { run, kept, folder }| {
                 kept.clear();
                 run.end_epoch(kept)?;
@@ -180,8 +190,9 @@ impl Stepper {
     }
 
     /// Validates the present state. Returns the figures as JSON, `null` without validation data.
+    /// Ctrl-C ends it.
     fn validate(&self, py: Python<'_>) -> PyResult<String> {
-        call(py, "validate_run", || {
+        call_with_flag(py, "validate_run", &self.stop, || {
             self.with(|state| Ok(serde_json::to_string(&state.run.validate()?)?))
         })
     }
@@ -191,7 +202,7 @@ impl Stepper {
         call(py, "save_run", || self.with(|State { run, kept, .. }| Ok(run.save(kept)?)))
     }
 
-    /// Returns the step, the epoch, whether the run has ended and the tables, as JSON.
+    /// Returns the step, the epoch and whether the run has ended, as JSON.
     fn position(&self, py: Python<'_>) -> PyResult<String> {
         call(py, "position", || {
             self.with(|State { run, .. }| {
@@ -199,10 +210,16 @@ impl Stepper {
                     "step": run.steps(),
                     "epoch": run.epoch(),
                     "is_finished": run.is_finished(),
-                    "tables": run.table_statistics()?,
                 });
                 Ok(position.to_string())
             })
+        })
+    }
+
+    /// Returns the sizes and counters of the tables as JSON.
+    fn tables(&self, py: Python<'_>) -> PyResult<String> {
+        call(py, "tables_of_run", || {
+            self.with(|State { run, .. }| Ok(serde_json::to_string(&run.table_statistics()?)?))
         })
     }
 
@@ -236,6 +253,7 @@ fn options(
     job: &Job,
     (resume, overwrite): (bool, bool),
     start: Option<PathBuf>,
+    stop: &Arc<AtomicBool>,
 ) -> Result<TrainOptions> {
     Ok(TrainOptions {
         resume,
@@ -243,7 +261,7 @@ fn options(
         from: start,
         workers: compute_pool(job.run.threads)?,
         files: durable_files()?,
-        stop: Arc::default(),
+        stop: stop.clone(),
         profile: None,
         in_memory: false,
         trainer: TrainerPlace::ALONE,
@@ -251,27 +269,28 @@ fn options(
 }
 
 /// Replaces columns of a batch.
-fn feed(batch: &mut Batch, schema: &Schema, fed: Vec<Fed>) -> Result<()> {
+fn feed(rows: &mut StepBatch, schema: &Schema, fed: Vec<Fed>) -> Result<()> {
+    let count = rows.batch().rows;
+    let (numbers, labels) = rows.columns_mut();
     for (kind, first, columns) in fed {
         for (column, bytes) in (first..).zip(columns) {
             let floats = bytes.as_chunks::<4>().0.iter().map(|&float| f32::from_le_bytes(float));
             let values: Vec<f32> = floats.collect();
             let place = match kind.as_str() {
-                "numeric" => batch.numeric.get_mut(column),
+                "numeric" => numbers.get_mut(column),
                 _ => {
                     let label = schema.labels.get(column);
                     label.map_or(Ok(()), |label| check_label(label, &values))?;
-                    batch.labels.get_mut(column).map(|label| &mut label.values)
+                    labels.get_mut(column).map(|label| &mut label.values)
                 }
             };
             match place {
-                Some(place) if values.len() == batch.rows => *place = values,
+                Some(place) if values.len() == count => *place = values,
                 Some(_) => {
                     return usage_error(format!(
-                        "a fed column has {} values, but the batch has {} rows; give one for each \
-                         row",
+                        "a fed column has {} values, but the batch has {count} rows; give one for \
+                         each row",
                         values.len(),
-                        batch.rows
                     ));
                 }
                 None => {

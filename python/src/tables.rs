@@ -186,7 +186,7 @@ impl Tables {
 
     /// Replaces all rows by those of a folder that `save` wrote.
     fn restore(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
-        call_stoppable(py, "restore", |stop| self.lock()?.restore(&folder, stop))
+        call_stoppable(py, "restore", |stop| self.lock_any()?.restore(&folder, stop))
     }
 }
 
@@ -194,8 +194,18 @@ impl Tables {
     /// Returns the tables.
     ///
     /// # Errors
-    /// Returns an error if an earlier call has panicked, because a step may be half done.
+    /// Returns an error if an earlier call has panicked, because a step may be half done, or if a
+    /// `restore` has failed, because rows may be missing.
     fn lock(&self) -> Result<MutexGuard<'_, State>> {
-        self.state.lock().map_err(|_| anyhow!("the tables had a fault; restore them from a folder"))
+        let state = self.lock_any()?;
+        if !state.is_whole {
+            bail!("`restore` has failed, so the tables do not have all rows; restore them again");
+        }
+        Ok(state)
+    }
+
+    fn lock_any(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state.lock();
+        state.map_err(|_| anyhow!("the tables had a fault; restore other ones from a folder"))
     }
 }

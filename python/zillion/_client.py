@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numbers
 import typing
 
-from ._data import Path
-from ._errors import JobError
+from ._data import Path, plain
+from ._errors import Error, JobError
 from ._grpc import Grpc
 from ._http import Http
+from ._instances import make_instances, plain_row
 from ._progress import Figures
 from ._tls import Tls
 
@@ -52,7 +54,8 @@ class Client:
                 f"{scheme}s://"
             )
         kind: typing.Type[typing.Union[Http, Grpc]] = Http if scheme.startswith("http") else Grpc
-        self._calls = kind(self.url, token, timeout, tls)
+        self._opened = kind(self.url, token, timeout, tls)
+        self._is_closed = False
 
     def predict(
         self,
@@ -75,7 +78,7 @@ class Client:
         """
         if version is not None and pointer is not None:
             raise JobError("a version and a pointer are both given; give one of them")
-        return self._calls.predict(model, rows, version, pointer)
+        return self._calls.predict(model, make_instances(rows), version, pointer)
 
     def rank(
         self,
@@ -91,7 +94,15 @@ class Client:
         rows as for ``predict``. The answer has ``model_version`` and ``scores``, one for each
         candidate; with ``top_k``, also ``top``: index and score of the best ones, the best first.
         """
-        return self._calls.rank(model, context, candidates, top_k)
+        if top_k is not None:
+            check_count("top_k", top_k, 0)
+        shared, rows = plain_row(context), make_instances(candidates)
+        twice = sorted(set(shared).intersection(name for row in rows for name in row))
+        if twice:
+            raise JobError(
+                f"`{twice[0]}` is both in the context and in the candidates; give it in one of them"
+            )
+        return self._calls.rank(model, shared, rows, None if top_k is None else int(top_k))
 
     def retrieve(
         self,
@@ -112,9 +123,11 @@ class Client:
         The answer has ``model_version``; ``items``, the best first, each with id and score;
         ``unknown_ids``, the number of given ids that the version has no item for; and ``exact``.
         """
-        return self._calls.retrieve(
-            model, context, k, None if only is None else list(only), list(exclude), exact
-        )
+        check_count("k", k, 1)
+        ids = [None if given is None else plain(list(given)) for given in (only, exclude)]
+        for name, given in zip(("only", "exclude"), ids):
+            check_ids(name, given or [])
+        return self._calls.retrieve(model, plain_row(context), int(k), ids[0], ids[1] or [], exact)
 
     def describe(self, model: str) -> Figures:
         """Returns the inputs and the outputs of ``model``: name, datatype and shape of each."""
@@ -134,16 +147,24 @@ class Client:
         ``place`` is the path, as in ``/v1/models/clicks``. With a ``body``, the request is a POST
         of its JSON.
         """
-        if not isinstance(self._calls, Http):
+        calls = self._calls
+        if not isinstance(calls, Http):
             raise JobError(
                 f"`call` sends a path of HTTP, but the client speaks gRPC ({self.url}); use a "
                 "client with an address that begins with http://"
             )
-        return self._calls.call(place, body)
+        return calls.call(place, body)
 
     def close(self) -> None:
         """Closes the connection. A client in a ``with`` block is closed at its end."""
-        self._calls.close()
+        self._is_closed = True
+        self._opened.close()
+
+    @property
+    def _calls(self) -> typing.Union[Http, Grpc]:
+        if self._is_closed:
+            raise Error("the client is closed; make another one")
+        return self._opened
 
     def __enter__(self) -> Client:
         return self
@@ -153,3 +174,28 @@ class Client:
 
     def __repr__(self) -> str:
         return f"zillion.Client({self.url!r})"
+
+
+def check_count(name: str, count: typing.Any, least: int) -> None:
+    """Raises an error if the number of results that a call asks for is not one."""
+    if isinstance(count, bool) or not isinstance(count, numbers.Integral) or count < least:
+        raise JobError(f"`{name}` is {count!r}; give an integer of at least {least}")
+    if count >= 1 << 32:
+        raise JobError(f"`{name}` is {count}, more than there can be items; give a smaller number")
+
+
+def check_ids(name: str, ids: typing.Sequence[typing.Any]) -> None:
+    """Raises an error if ids of items cannot be those of one catalogue."""
+    if all(isinstance(id, str) for id in ids):
+        return
+    if not all(type(id) is int for id in ids):
+        raise JobError(
+            f"the ids in `{name}` are not all integers or all texts; give ids of one type"
+        )
+    if min(ids) < -(1 << 63) or max(ids) >= 1 << 64:
+        raise JobError(f"the ids in `{name}` are not all integers of 64 bits; correct them")
+    if min(ids) < 0 and max(ids) >= 1 << 63:
+        raise JobError(
+            f"the ids in `{name}` are negative and above the largest integer with a sign; give ids "
+            "of one catalogue"
+        )

@@ -141,8 +141,8 @@ def read_dataset(data: typing.Any) -> typing.Any:
     """
     if isinstance(data, collections.abc.Mapping):
         raise JobError(
-            f"a {type(data).__name__} has several splits ({', '.join(map(str, data))}); give one of "
-            "them"
+            f"a {type(data).__name__} has several splits ({', '.join(map(str, data))}); give one "
+            "of them"
         )
     pyarrow = need_module("pyarrow", f"data of the class {type(data).__name__}")
     schema = data.features.arrow_schema

@@ -106,6 +106,14 @@ class Node:
             )
         return make("slice", (self,), start=start, len=stop - start)
 
+    def __eq__(self, other: object) -> bool:
+        # An identity is enough for lists and sets; `x == 0` would be silently false.
+        if other is self:
+            return True
+        raise TypeError("nodes cannot be compared: they have no value while the model is traced")
+
+    __hash__ = object.__hash__
+
     def __bool__(self) -> bool:
         raise TypeError(
             "a node has no value while the model is traced, so it cannot decide an `if` or `while`"
@@ -127,6 +135,8 @@ class Trace:
 
     def __init__(self) -> None:
         self.nodes: typing.List[Node] = []
+        # The identities of the nodes, for a quick look whether a node is one of them.
+        self.ids: typing.Set[int] = set()
 
     def name_nodes(self) -> typing.Dict[str, Node]:
         """Gives each node without a name one of its own: the operation, and from 2 on a number."""
@@ -188,7 +198,7 @@ def make(
             raise TypeError(
                 f"input {at + 1} of `{op}` is of the class {type(source).__name__}; give a node"
             )
-        if source not in trace.nodes:
+        if id(source) not in trace.ids:
             raise TypeError(
                 f"input {at + 1} of `{op}` was made at {source.origin} by another call of "
                 "`forward`; make each node in the call that uses it"
@@ -196,6 +206,7 @@ def make(
     kept = {key: value for key, value in attributes.items() if value is not None}
     node = Node(op, inputs, kept, name, find_caller())
     trace.nodes.append(node)
+    trace.ids.add(id(node))
     return node
 
 

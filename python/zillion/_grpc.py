@@ -15,10 +15,8 @@ import typing
 
 from . import _zillion
 from ._columns import Column, make_columns
-from ._data import plain
-from ._errors import JobError, ServerError
+from ._errors import Error, JobError, ServerError
 from ._frames import need_module
-from ._instances import make_instances, plain_row
 from ._progress import Figures
 from ._tls import Tls, read_pem
 
@@ -64,6 +62,7 @@ class Grpc:
         self._timeout = timeout
         self._metadata = [] if token is None else [("authorization", f"Bearer {token}")]
         self._failure = grpc.RpcError
+        self._is_closed = False
         scheme, target = url.split("://", 1)
         if scheme == "grpcs":
             credentials = grpc.ssl_channel_credentials(
@@ -78,16 +77,15 @@ class Grpc:
     def predict(
         self,
         model: str,
-        rows: typing.Any,
+        rows: typing.List[Figures],
         version: typing.Optional[int],
         pointer: typing.Optional[str],
     ) -> typing.List[typing.Any]:
         """Sends rows as tensors, and returns their predictions."""
-        instances = make_instances(rows)
         if pointer is not None:
             version = int(self._find_versions(model, pointer)[0]["version"])
         named = "" if version is None else str(version)
-        request = self._new_request(model, named, [(make_columns(instances), False)])
+        request = self._new_request(model, named, [(make_columns(rows), False)])
         answer = self._call(INFERENCE, "ModelInfer", request)
         outputs = [read_output(answer, at) for at in range(len(answer.outputs))]
         if len(outputs) == 1:
@@ -98,18 +96,12 @@ class Grpc:
     def rank(
         self,
         model: str,
-        context: typing.Mapping[str, typing.Any],
-        candidates: typing.Any,
+        context: Figures,
+        candidates: typing.List[Figures],
         top_k: typing.Optional[int],
     ) -> Figures:
         """Sends a context and candidates as tensors, and returns their scores."""
-        shared = make_columns([plain_row(context)])
-        columns = make_columns(make_instances(candidates))
-        twice = sorted(set(shared) & set(columns))
-        if twice:
-            raise JobError(
-                f"`{twice[0]}` is both in the context and in the candidates; give it in one of them"
-            )
+        shared, columns = make_columns([context]), make_columns(candidates)
         request = self._new_request(model, "", [(columns, False), (shared, True)])
         answer = self._call(INFERENCE, "ModelInfer", request)
         if len(answer.outputs[0].shape) > 1:
@@ -129,7 +121,7 @@ class Grpc:
     def retrieve(
         self,
         model: str,
-        context: typing.Mapping[str, typing.Any],
+        context: Figures,
         k: int,
         only: typing.Optional[typing.List[typing.Any]],
         exclude: typing.List[typing.Any],
@@ -137,7 +129,7 @@ class Grpc:
     ) -> Figures:
         """Sends the inputs of a user as tensors, and returns the best items."""
         request = self._messages.new("zillion.v1.RetrieveRequest", k=k, exact=exact)
-        columns = make_columns([plain_row(context)])
+        columns = make_columns([context])
         request.user.CopyFrom(self._new_request(model, "", [(columns, False)]))
         add_ids(request.exclude, exclude)
         if only is not None:
@@ -183,6 +175,7 @@ class Grpc:
 
     def close(self) -> None:
         """Closes the connection."""
+        self._is_closed = True
         self._channel.close()
 
     def _find_versions(self, model: str, pointer: typing.Optional[str]) -> typing.List[Figures]:
@@ -231,6 +224,11 @@ class Grpc:
             return send(request, timeout=self._timeout, metadata=self._metadata)
         except self._failure as error:
             raise self._describe(error) from None
+        except ValueError:
+            # Another thread has closed the connection meanwhile.
+            if self._is_closed:
+                raise Error("the client is closed; make another one") from None
+            raise
 
     def _describe(self, error: typing.Any) -> ServerError:
         """Returns the error of a call that failed, with its HTTP status if a server answered."""
@@ -284,15 +282,12 @@ def load_messages() -> Messages:
 
 def add_ids(message: Message, ids: typing.Sequence[typing.Any]) -> None:
     """Adds ids of items to a message, all in the list of their type."""
-    values = plain(ids)
-    if all(isinstance(id, str) for id in values):
-        message.texts.extend(values)
-    elif all(type(id) is int for id in values):
-        # Ids of 64 bits without a sign are in a list of their own.
-        is_large = any(id >= 1 << 63 for id in values)
-        (message.uints if is_large else message.ints).extend(values)
+    if all(isinstance(id, str) for id in ids):
+        message.texts.extend(ids)
     else:
-        raise JobError("the ids of items are not all integers or all texts; give ids of one type")
+        # Ids of 64 bits without a sign are in a list of their own.
+        is_large = any(id >= 1 << 63 for id in ids)
+        (message.uints if is_large else message.ints).extend(ids)
 
 
 def read_output(answer: Message, at: int) -> typing.List[typing.Any]:

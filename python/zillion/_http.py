@@ -9,9 +9,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from ._data import plain
 from ._errors import ServerError
-from ._instances import make_instances, plain_row
 from ._progress import Figures
 from ._tls import Tls
 
@@ -32,7 +30,7 @@ class Http:
     def predict(
         self,
         model: str,
-        rows: typing.Any,
+        rows: typing.List[Figures],
         version: typing.Optional[int],
         pointer: typing.Optional[str],
     ) -> typing.List[typing.Any]:
@@ -42,18 +40,18 @@ class Http:
             place += f"/versions/{version}"
         if pointer is not None:
             place += f"/labels/{quote(pointer)}"
-        answer = self.call(f"{place}:predict", {"instances": make_instances(rows)})
+        answer = self.call(f"{place}:predict", {"instances": rows})
         return typing.cast(typing.List[typing.Any], answer["predictions"])
 
     def rank(
         self,
         model: str,
-        context: typing.Mapping[str, typing.Any],
-        candidates: typing.Any,
+        context: Figures,
+        candidates: typing.List[Figures],
         top_k: typing.Optional[int],
     ) -> Figures:
         """Sends a context and candidates as JSON, and returns their scores."""
-        body: Figures = {"context": plain_row(context), "candidates": make_instances(candidates)}
+        body: Figures = {"context": context, "candidates": candidates}
         if top_k is not None:
             body["top_k"] = top_k
         return self.call(f"/v1/models/{quote(model)}:rank", body)
@@ -61,16 +59,16 @@ class Http:
     def retrieve(
         self,
         model: str,
-        context: typing.Mapping[str, typing.Any],
+        context: Figures,
         k: int,
         only: typing.Optional[typing.List[typing.Any]],
         exclude: typing.List[typing.Any],
         exact: typing.Optional[bool],
     ) -> Figures:
         """Sends the inputs of a user as JSON, and returns the best items."""
-        body: Figures = {"context": plain_row(context), "k": k, "exclude": plain(exclude)}
+        body: Figures = {"context": context, "k": k, "exclude": exclude}
         if only is not None:
-            body["only"] = plain(only)
+            body["only"] = only
         if exact is not None:
             body["exact"] = exact
         return self.call(f"/v1/models/{quote(model)}:retrieve", body)

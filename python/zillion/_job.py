@@ -341,7 +341,7 @@ def list_folder(folder: pathlib.Path) -> typing.List[pathlib.Path]:
 
 
 def write_json(sections: Sections) -> str:
-    """Returns the sections as JSON, or raises an error that names the key that has no form in it."""
+    """Returns the sections as JSON, or raises an error that names the key without a form in it."""
 
     def convert(value: typing.Any, path: str) -> typing.Any:
         if isinstance(value, dict):

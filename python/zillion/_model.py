@@ -83,7 +83,7 @@ def trace_model(model: Model) -> typing.Tuple[Section, typing.Dict[str, str]]:
     if not by_label:
         raise JobError(f"`forward` of {kind} returned no label; return a node for each label")
     for label, node in by_label.items():
-        if not isinstance(node, Node) or node not in trace.nodes:
+        if not isinstance(node, Node) or id(node) not in trace.ids:
             of_label = f" for the label `{label}`" if label else ""
             raise JobError(
                 f"`forward` of {kind} returned {type(node).__name__}{of_label}; return a node that "

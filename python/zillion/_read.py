@@ -35,7 +35,8 @@ class Keys:
 class Label:
     """The values of a label.
 
-    ``values`` has one for each row (float32, shape ``[rows]``). ``mask`` tells which rows have the label (bool, shape ``[rows]``); ``None``: all of them.
+    ``values`` has one for each row (float32, shape ``[rows]``). ``mask`` tells which rows have the
+    label (bool, shape ``[rows]``); ``None``: all of them.
     """
 
     values: Array

@@ -77,10 +77,10 @@ def serve(
     """Starts a server of published versions, and returns when all models answer.
 
     ``registry`` is a ``Registry`` or its URL. ``model`` is a name or several, as for the option
-    ``--model`` of ``zillion serve``. ``http`` is the address, whose port 0 takes a free port. ``options`` are further options of
-    the command. The server ends with this interpreter, even if that is killed. If a model does not
-    answer within ``timeout`` seconds, the server is stopped, and ``Error`` has the end of its log.
-    With 0, the call returns when the server listens.
+    ``--model`` of ``zillion serve``. ``http`` is the address, whose port 0 takes a free port.
+    ``options`` are further options of the command. The server ends with this interpreter, even if
+    that is killed. If a model does not answer within ``timeout`` seconds, the server is stopped,
+    and ``Error`` has the end of its log. With 0, the call returns when the server listens.
     """
     models = [model] if isinstance(model, str) else list(model)
     url = os.fspath(getattr(registry, "url", registry))

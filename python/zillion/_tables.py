@@ -71,7 +71,9 @@ class Tables:
             if servers is not None:
                 section["servers"] = list(servers)
             if store is None:
-                raise JobError("`servers` need `store`, the folder that they share with this process")
+                raise JobError(
+                    "`servers` need `store`, the folder that they share with this process"
+                )
             section["store"] = os.fspath(store)
             run["output"] = os.path.join(section["store"], name)
             shared["ps"] = section
@@ -214,7 +216,8 @@ class Tables:
         """Replaces all rows by those of ``folder``, which ``save`` wrote.
 
         The settings of the tables must be the same, except for their limits. If a server was lost,
-        this waits for it to be back, and Ctrl-C ends the wait.
+        this waits for it to be back, and Ctrl-C ends the wait. If ``folder`` has no saved tables,
+        nothing changes; if the restore fails later, the tables refuse all else until another one.
         """
         self._tables.restore(os.fspath(folder))
 

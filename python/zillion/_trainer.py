@@ -104,7 +104,7 @@ class Trainer:
                 self._stepper = _zillion.Stepper(
                     job._json(), (resume, overwrite), begin, list(fetch), norms
                 )
-        except (JobError, Refused):
+        except (JobError, Refused, KeyboardInterrupt):
             # No step was taken, so the folder is left as it was.
             remove_files(set(list_folder(self.folder / "data")) - before)
             raise
@@ -128,7 +128,7 @@ class Trainer:
     @property
     def tables(self) -> typing.List[Figures]:
         """The sizes and counters of the tables."""
-        tables: typing.List[Figures] = self._position()["tables"]
+        tables: typing.List[Figures] = json.loads(self._stepper.tables())
         return tables
 
     def batches(self) -> typing.Iterator[Batch]:
@@ -179,7 +179,8 @@ class Trainer:
     def end_epoch(self) -> Figures:
         """Ends the epoch: validates it and writes a checkpoint. Returns the figures of the epoch.
 
-        They are those of ``Callback.on_epoch``, such as epoch, loss, valid and is_best.
+        They are those of ``Callback.on_epoch``, such as epoch, loss, valid and is_best. Ctrl-C ends
+        the validation, and the epoch can be ended again.
         """
         figures: Figures = json.loads(self._stepper.end_epoch())
         self._show_notes()

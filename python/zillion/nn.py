@@ -1,9 +1,9 @@
 """The operations of a model in Python, for the ``forward`` of a ``zillion.Model``.
 
 Each function makes one node, whose keys and defaults are those of the same operation in a job file
-(docs/JOB.md, *Operations of a graph*). B are the rows of the batch, V the values of a list. ``name``
-is the name of the node in the job, which its parameters and ``predict --fetch`` have as well;
-without it, the node has the name of its operation and a number.
+(docs/JOB.md, *Operations of a graph*). B are the rows of the batch, V the values of a list.
+``name`` is the name of the node in the job, which its parameters and ``predict --fetch`` have as
+well; without it, the node has the name of its operation and a number.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def relu(x: Node, *, name: Name = None) -> Node:
 
 
 def prelu(x: Node, *, name: Name = None) -> Node:
-    """Returns ``x``, and ``a * x`` below zero, with one learned ``a`` for each column of each element, in the shape of x."""
+    """Returns ``x``, and ``a * x`` below zero, with a learned ``a`` for each column of x."""
     return make("prelu", (x,), name)
 
 
@@ -142,7 +142,7 @@ def tanh(x: Node, *, name: Name = None) -> Node:
 
 
 def gelu(x: Node, *, name: Name = None) -> Node:
-    """Returns the Gaussian error linear unit, in its tanh form of each element, in the shape of x."""
+    """Returns the Gaussian error linear unit of each element, in its tanh form."""
     return make("gelu", (x,), name)
 
 

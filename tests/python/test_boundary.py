@@ -4,6 +4,8 @@ import pathlib
 import subprocess
 import sys
 import sysconfig
+import threading
+import time
 
 import numpy
 import pytest
@@ -16,7 +18,7 @@ CALLS = [
     "evaluate", "BatchReader", "next", "plot", "descriptors", "run_command", "Tables",
     "dims", "lookup", "keep", "step", "clear_gradients", "discard", "statistics",
     "find", "save", "restore", "Stepper", "next_batch", "take_step", "take_notes",
-    "end_epoch", "validate_run", "save_run", "position", "finish", "publish",
+    "end_epoch", "validate_run", "save_run", "position", "tables_of_run", "finish", "publish",
 ]
 
 
@@ -50,7 +52,7 @@ def calls(job, run, tmp_path):
         "next": lambda: next(reader),
         "plot": lambda: _zillion.plot(str(run.folder), ["loss"]),
         "descriptors": _zillion.descriptors,
-        "run_command": lambda: _zillion.run_command(["zillion", "model", "list"]),
+        "run_command": lambda: _zillion.run_command(["zillion", "check", str(tmp_path / "none")]),
         "Tables": lambda: _zillion.Tables(text_of_tables()),
         "dims": lambda: _zillion.Tables(text_of_tables()).dims(),
         "lookup": lambda: _zillion.Tables(text_of_tables()).lookup(
@@ -72,6 +74,7 @@ def calls(job, run, tmp_path):
         "validate_run": lambda: stepper().validate(),
         "save_run": lambda: stepper().save(),
         "position": lambda: stepper().position(),
+        "tables_of_run": lambda: stepper().tables(),
         "finish": lambda: stepper().finish(),
         "publish": lambda: _zillion.Tables(text_of_tables()).publish(text, "{}", [], []),
     }
@@ -98,6 +101,33 @@ def test_a_panic_is_an_exception(job, run, tmp_path, monkeypatch):
     # The module goes on to work.
     assert _zillion.parse("name = 'a'\n") == '{"name":"a"}'
     assert run.predict([{"user": 1, "item": "a", "tags": [], "price": 1.0}]).shape == (1, 1)
+
+
+def test_another_thread_runs_during_each_call(job, run, tmp_path, monkeypatch):
+    # A call writes the file and waits until the thread has removed it. The thread could not do that
+    # if the call held the lock of the interpreter, and the call would fail.
+    held, done, counts = tmp_path / "held", threading.Event(), dict.fromkeys(CALLS, 0)
+    present = [""]
+
+    def release():
+        while not done.is_set():
+            if held.exists():
+                counts[present[0]] += 1
+                held.unlink()
+            time.sleep(0.0005)
+
+    thread = threading.Thread(target=release)
+    thread.start()
+    for name, call in calls(job, run, tmp_path).items():
+        present[0] = name
+        monkeypatch.setenv("ZILLION_PYTHON_HOLD", f"{name}={held}")
+        try:
+            call()
+        except zl.Error as error:
+            assert "no other thread" not in str(error), name
+        assert counts[name] == 1, name
+    done.set()
+    thread.join()
 
 
 def test_the_command_is_that_of_the_binary(tmp_path):

@@ -78,6 +78,10 @@ def test_failures_are_those_of_http(both, rows):
         lambda client: client.predict("clicks", [{**given[0], "price": None}]),
         lambda client: client.predict("clicks", [{**given[0], "user": "nobody"}]),
         lambda client: client.describe("other"),
+        # A misspelt column is not left out.
+        lambda client: client.predict("clicks", [{**given[0], "pirce": 2.0}]),
+        lambda client: client.predict("clicks", [{**given[0], "click": 1}]),
+        lambda client: client.rank("clicks", {"usr": 1}, given),
     ):
         failures = []
         for client in both:
@@ -88,11 +92,31 @@ def test_failures_are_those_of_http(both, rows):
     for client in both:
         with pytest.raises(zl.JobError, match="no rows"):
             client.predict("clicks", [])
+        with pytest.raises(zl.ServerError, match="no input of this name; did you mean `price`"):
+            client.predict("clicks", [{**given[0], "pirce": 2.0}])
+        with pytest.raises(zl.JobError, match="both in the context"):
+            client.rank("clicks", {"user": 1}, [{"user": 2}])
+        for top_k in (-1, 1.5, True, "a", 1 << 40):
+            with pytest.raises(zl.JobError, match="`top_k` is .*; give"):
+                client.rank("clicks", {}, given, top_k=top_k)
+        for arguments, message in (
+            ({"k": 0}, "`k` is 0; give an integer of at least 1"),
+            ({"k": -1}, "`k` is -1; give an integer of at least 1"),
+            ({"only": [1 << 64]}, "`only` are not all integers of 64 bits"),
+            ({"exclude": [-(1 << 63) - 1]}, "`exclude` are not all integers of 64 bits"),
+            ({"only": [-1, 1 << 63]}, "negative and above"),
+            ({"only": [1, "a"]}, "ids of one type"),
+        ):
+            with pytest.raises(zl.JobError, match=message):
+                client.retrieve("clicks", {"user": 1}, **arguments)
+        closed = zl.Client(client.url)
+        closed.is_ready()
+        closed.close()
+        with pytest.raises(zl.Error, match="the client is closed"):
+            closed.is_ready()
     grpc = both[1]
     with pytest.raises(zl.JobError, match="row 1 differs"):
         grpc.predict("clicks", [given[0], less[0]])
-    with pytest.raises(zl.JobError, match="both in the context"):
-        grpc.rank("clicks", {"user": 1}, [{"user": 2}])
     with pytest.raises(zl.JobError, match="speaks gRPC"):
         grpc.call("/v2")
     with zl.Client("grpc://127.0.0.1:1", timeout=5) as nobody:

@@ -1,5 +1,6 @@
 """Tables for models outside of Zillion, with numpy."""
 
+import shutil
 import threading
 
 import numpy
@@ -100,8 +101,35 @@ def test_saved_tables_go_on_as_if_nothing_had_been(tmp_path):
     )
     with pytest.raises(zl.Error, match="exists"):
         whole.save(tmp_path / "saved")
+    # A restore that finds no tables changes nothing, and the present step goes on.
+    before = whole.pull("item", every)
     with pytest.raises(zl.Error, match="no saved tables"):
         whole.restore(tmp_path)
+    whole.push(before, numpy.ones((100, 4)))
+    assert whole.step()["pushed"] == 100
+    # One that ends in the middle leaves rows of two moments, which nothing may read.
+    shutil.copytree(tmp_path / "saved", tmp_path / "damaged")
+    for file in (tmp_path / "damaged").rglob("*"):
+        if file.is_file() and file.name != "tables.json":
+            file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(zl.Error):
+        whole.restore(tmp_path / "damaged")
+    for call in (
+        lambda: whole.pull("item", [1]),
+        lambda: whole.pull("item", [1], train=False),
+        lambda: whole.save(tmp_path / "mixed"),
+        lambda: whole.explain("item", 1),
+        whole.step,
+    ):
+        with pytest.raises(zl.Error, match="`restore` has failed.*restore them again"):
+            call()
+    assert not (tmp_path / "mixed").exists()
+    whole.restore(tmp_path / "saved")
+    train(whole, batches[3:])
+    assert (
+        again.pull("item", every, train=False).rows.tobytes()
+        == whole.pull("item", every, train=False).rows.tobytes()
+    )
 
 
 def test_tables_ten_times_their_memory_learn_the_same(tmp_path):

@@ -1,5 +1,10 @@
 """Steps that are taken one at a time: the same bytes as a whole run, hooks, feed and fetch."""
 
+import _thread
+import signal
+import threading
+import time
+
 import numpy
 import pytest
 
@@ -30,6 +35,41 @@ class Gated(zl.Model):
 @pytest.fixture
 def job():
     return zl.Job(SECTIONS, model=Gated())
+
+
+@pytest.fixture
+def interrupted(monkeypatch, tmp_path):
+    """Returns a function that makes a call and presses Ctrl-C while the call works."""
+
+    def interrupt(name, call):
+        # The call writes this file when it begins to work, and goes on when the file is gone. That
+        # is at the second signal, so the first one has reached the work.
+        held, seen = tmp_path / "held", []
+
+        def handle(*_):
+            seen.append(None)
+            if len(seen) == 1:
+                raise KeyboardInterrupt
+            held.unlink(missing_ok=True)
+
+        def press():
+            while len(seen) < 2:
+                if held.exists():
+                    _thread.interrupt_main()
+                time.sleep(0.001)
+
+        signal.signal(signal.SIGINT, handle)
+        monkeypatch.setenv("ZILLION_PYTHON_HOLD", f"{name}={held}")
+        thread = threading.Thread(target=press)
+        thread.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                call()
+        finally:
+            thread.join()
+            monkeypatch.delenv("ZILLION_PYTHON_HOLD")
+
+    return interrupt
 
 
 def files_of(folder):
@@ -107,7 +147,8 @@ def test_hooks_see_each_step_and_change_the_rates(job, rows, tmp_path):
     run = slow.train(before=[halve], after=[lambda trainer, step: seen.append(step.step)])
     assert seen == list(range(1, 25)) and run.report["steps"] == 24
     plain = zl.Trainer(job, rows[:1500], out=tmp_path / "plain").train()
-    assert run.losses is not None and plain.report["steps"] == 24
+    assert list(run.losses["rows"]) == list(plain.losses["rows"])
+    assert plain.report["steps"] == 24
     assert files_of(run.folder) != files_of(plain.folder)
     trainer = zl.Trainer(job, rows[:1500], out=tmp_path / "zero")
     trainer.rate = 0.0
@@ -152,3 +193,72 @@ def test_a_finished_run_takes_no_step(job, rows, tmp_path):
         zl.Trainer(job, rows[:500], out=tmp_path / "run")
     with pytest.raises(zl.Error, match="`train.accumulate`"):
         zl.Trainer(job.replace(train={"accumulate": 2}), rows[:500], out=tmp_path / "two")
+
+
+def test_ctrl_c_ends_the_long_calls_of_a_trainer(job, rows, tmp_path, interrupted):
+    sets = {"valid": rows[1500:]}
+    job.train(rows[:1500], **sets, out=tmp_path / "whole", progress=False)
+    # Nothing listens there, so this waits for an hour if the signal does not end it.
+    ps = {"servers": ["127.0.0.1:1"], "store": str(tmp_path), "wait_seconds": 3600}
+    remote = job.replace(ps=ps)
+    interrupted("Stepper", lambda: zl.Trainer(remote, rows[:500], out=tmp_path / "remote"))
+    folder = tmp_path / "steps"
+    interrupted("Stepper", lambda: zl.Trainer(job, rows[:1500], **sets, out=folder))
+    with zl.Trainer(job, rows[:1500], **sets, out=folder) as trainer:
+        while not trainer.is_finished:
+            for batch in trainer.batches():
+                trainer.step(batch)
+            epoch = trainer.epoch
+            interrupted("validate_run", trainer.validate)
+            interrupted("end_epoch", trainer.end_epoch)
+            # The validation had no result, so the epoch has not ended, and goes on to its end.
+            assert trainer.epoch == epoch
+            assert trainer.validate()["rows"] == 500
+            trainer.end_epoch()
+    assert files_of(folder) == files_of(tmp_path / "whole")
+
+
+def test_an_interrupted_end_of_an_epoch_is_resumed(job, rows, tmp_path, interrupted):
+    sets = {"valid": rows[1500:], "out": tmp_path / "steps"}
+    job.train(rows[:1500], valid=rows[1500:], out=tmp_path / "whole", progress=False)
+    with zl.Trainer(job, rows[:1500], **sets) as trainer:
+        for batch in trainer.batches():
+            trainer.step(batch)
+        interrupted("end_epoch", trainer.end_epoch)
+    assert trainer.run.report["interrupted"] and trainer.run.report["steps"] == 12
+    zl.Trainer(job, rows[:1500], **sets, resume=True).train()
+    assert files_of(tmp_path / "steps") == files_of(tmp_path / "whole")
+
+
+def test_batches_of_other_jobs_and_without_columns_are_refused(job, rows, tmp_path):
+    given = [{**row, "trust": 1.0} for row in rows[:500]]
+    weighted = job.replace(columns={"weight": "trust"})
+    other = job.replace(features={"user": {"kind": "id", "table": "item"}})
+    with zl.Trainer(weighted, given, out=tmp_path / "run") as trainer:
+        for wrong, data, text in (
+            (job, given, "read with other features or labels"),
+            (other.replace(columns={"weight": "trust"}), given, "read with other features"),
+            (weighted, rows[:500], r"no column of weights \(`trust`\)"),
+        ):
+            batch = next(zl.read(wrong, data))
+            with pytest.raises(zl.Error, match=text):
+                trainer.step(batch)
+        assert trainer.steps == 0
+        trainer.step(next(zl.read(weighted, given)))
+
+
+def test_ten_thousand_steps_of_a_trainer_take_no_more_memory(rows, tmp_path):
+    def resident():
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * 4096
+
+    small = zl.Job(SECTIONS, model={"kind": "lr"}, train={"batch_size": 8, "epochs": 1})
+    sizes = []
+    small = small.replace(train={"checkpoint_every": 1_000_000}, run={"threads": 1})
+    with zl.Trainer(small, rows[:64], out=tmp_path / "run") as trainer:
+        batches = list(trainer.batches())
+        for step in range(10_000):
+            trainer.step(batches[step % len(batches)], feed={"price": numpy.ones(8)})
+            if step in (2_000, 9_999):
+                sizes.append(resident())
+    assert sizes[1] - sizes[0] < 4 << 20, sizes

@@ -121,6 +121,9 @@ pub enum Error {
         /// The setting that the device cannot train with, and the reason.
         problem: String,
     },
+    /// An evaluation that its caller has stopped.
+    #[error("the evaluation was stopped before its end; evaluate again")]
+    EvaluationStopped,
     /// A run that ended because of its GPU: the GPU failed, or its memory is too small.
     #[error("training stopped at step {step}, because of the GPU `{device}`: {cause}; {remedy}")]
     StoppedByGpu {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use zillion_device::Workers;
@@ -14,7 +15,7 @@ use zillion_reader::{BatchOrder, Dataset};
 use zillion_rows::RowSource;
 use zillion_scorer::Scorer;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::frequencies::Frequencies;
 use crate::job::{Job, is_zero};
 use crate::pipeline::{AheadOptions, Pipeline, Planned};
@@ -143,13 +144,15 @@ pub(crate) struct Judge<'a> {
     pub(crate) source: &'a mut dyn RowSource,
     pub(crate) params: &'a Params,
     pub(crate) workers: &'a Arc<Workers>,
+    /// The flag that ends the evaluation with an error; `None` if nothing ends it.
+    pub(crate) stop: Option<&'a AtomicBool>,
 }
 
 impl Judge<'_> {
     /// Scores every row of `dataset` in file order, and compares the scores with the labels or the
     /// items.
     pub(crate) fn evaluate(self, dataset: &Dataset) -> Result<EvalReport> {
-        let Self { job, scorer, mut towers, frequencies, source, params, workers } = self;
+        let Self { job, scorer, mut towers, frequencies, source, params, workers, stop } = self;
         let ranks = if towers.is_some() { Cutoffs::default() } else { job.eval.cutoffs() };
         let mut evaluations = Evaluations::new(job, &ranks);
         let mut candidates = match &mut towers {
@@ -161,6 +164,9 @@ impl Judge<'_> {
         let mut unseen = UnseenCounter::new(&job.schema);
         let mut pipeline = pipeline(job, dataset, workers)?;
         while let Some(Planned { batch, plan, rejected, .. }) = pipeline.next()? {
+            if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                return Err(Error::EvaluationStopped);
+            }
             rejected_rows += rejected.len() as u64;
             let missing_before = missing_keys;
             if !job.schema.labels.is_empty() {

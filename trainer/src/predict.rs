@@ -110,7 +110,9 @@ impl Loaded {
     pub fn evaluate(&mut self, dataset: &Dataset) -> Result<EvalReport> {
         let Self { job, scorer, towers, frequencies, rows, params, workers, .. } = self;
         let towers = towers.as_mut();
-        Judge { job, scorer, towers, frequencies, source: rows, params, workers }.evaluate(dataset)
+        let judge =
+            Judge { job, scorer, towers, frequencies, source: rows, params, workers, stop: None };
+        judge.evaluate(dataset)
     }
 
     /// Scores a data set with the rows as a version of the number type `row_type` has them, and
@@ -126,7 +128,8 @@ impl Loaded {
         let Self { job, scorer, towers, frequencies, rows, params, workers, .. } = self;
         let source = &mut RoundedRows::new(rows, layouts);
         let towers = towers.as_mut();
-        Judge { job, scorer, towers, frequencies, source, params, workers }.evaluate(dataset)
+        let judge = Judge { job, scorer, towers, frequencies, source, params, workers, stop: None };
+        judge.evaluate(dataset)
     }
 
     /// Measures the importance of each feature over the first rows of a data set. `progress` gets

@@ -235,6 +235,8 @@ struct Run {
     rewinds: Rewinds,
     /// The factor by which the caller multiplies the learning rates, beside the schedule.
     rate_factor: f32,
+    /// Whether the flag that stops the run also ends a validation, as an error.
+    stops_validation: bool,
 }
 
 impl Run {

@@ -57,6 +57,8 @@ pub(super) struct State {
     /// The lookups of the present step, in the order of their tickets.
     pub(super) lookups: Vec<Lookup>,
     tickets: u64,
+    /// Whether the rows are those of one moment, and not of a `restore` that has failed.
+    pub(super) is_whole: bool,
 }
 
 /// A lookup of the present step.
@@ -102,6 +104,7 @@ impl State {
             open: None,
             lookups: Vec::new(),
             tickets: 0,
+            is_whole: true,
         })
     }
 
@@ -309,7 +312,6 @@ impl State {
     /// Replaces all rows. If a server was lost, the tables are opened again first; `stop` ends the
     /// wait for it.
     pub(super) fn restore(&mut self, folder: &Path, stop: &Arc<AtomicBool>) -> Result<()> {
-        self.lookups.clear();
         let path = folder.join(MANIFEST);
         let bytes = std::fs::read(&path)
             .with_context(|| format!("{} has no saved tables", folder.display()))?;
@@ -322,8 +324,10 @@ impl State {
                 saved.format
             );
         }
-        // The rows are others than those of the last version.
+        // The rows are others than those of the last version and of the present step.
         self.open = None;
+        self.lookups.clear();
+        self.is_whole = false;
         let discarded = self.client.discard();
         match discarded.and_then(|()| self.client.restore(folder, &saved.tables)) {
             Err(
@@ -337,6 +341,7 @@ impl State {
         }
         self.step = saved.step;
         self.run = saved.run;
+        self.is_whole = true;
         Ok(())
     }
 }

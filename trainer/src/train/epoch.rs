@@ -371,7 +371,7 @@ impl Run {
         row_type: RowType,
         dense: DenseType,
     ) -> Result<Option<EvalReport>> {
-        let Self { job, options, data, client, model, .. } = self;
+        let Self { job, options, data, client, model, stops_validation, .. } = self;
         let Some(dataset) = &data.valid else { return Ok(None) };
         model.settle()?;
         let mut rows = client.row_source()?;
@@ -393,6 +393,7 @@ impl Run {
             source: &mut rows,
             params,
             workers: &options.workers,
+            stop: stops_validation.then_some(&*options.stop),
         };
         let report = judge.evaluate(dataset);
         scorer.set_packed(None);

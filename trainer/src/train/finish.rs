@@ -127,6 +127,7 @@ impl Run {
             source: rows.as_mut(),
             params: &params,
             workers: &options.workers,
+            stop: None,
         };
         judge.evaluate(dataset)
     }

@@ -138,6 +138,7 @@ impl Run {
             },
             timing: Timing::default(),
             rate_factor: 1.0,
+            stops_validation: false,
         };
         Ok((run, basis))
     }

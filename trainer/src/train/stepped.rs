@@ -5,10 +5,11 @@
 //! checkpoints, versions, the validation at the end of an epoch, and the test of the best one. So
 //! the steps of all batches of the run, in their order, give the bytes of `train`.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use zillion_embedding::TableStatistics;
-use zillion_feature::{Batch, Cursor, LookupPlan, PlanScratch};
+use zillion_feature::{Batch, Cursor, LabelColumn, LookupPlan, PlanScratch};
 use zillion_nn::DenseType;
 use zillion_rows::RowType;
 
@@ -28,7 +29,9 @@ use crate::train_report::TrainReport;
 #[derive(Clone, Debug)]
 pub struct StepBatch {
     /// The rows, as the features of the job say.
-    pub batch: Batch,
+    batch: Batch,
+    /// The lookup plan of the rows; `None` until a step makes it.
+    plan: Option<Arc<LookupPlan>>,
     /// The positions before and after the batch, and the bad rows between them.
     place: Option<Place>,
 }
@@ -43,7 +46,20 @@ struct Place {
 
 impl From<Batch> for StepBatch {
     fn from(batch: Batch) -> Self {
-        Self { batch, place: None }
+        Self { batch, plan: None, place: None }
+    }
+}
+
+impl StepBatch {
+    /// Returns the rows, as the features of the job say.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// Returns the columns of numbers and those of labels, which a caller may replace before a
+    /// step.
+    pub fn columns_mut(&mut self) -> (&mut [Vec<f32>], &mut [LabelColumn]) {
+        (&mut self.batch.numeric, &mut self.batch.labels)
     }
 }
 
@@ -83,6 +99,7 @@ impl SteppedRun {
             )));
         }
         let (mut run, basis) = Run::open(job, options, Instant::now(), &mut open_client, observer)?;
+        run.stops_validation = true;
         run.prepare(Start::From(Box::new(basis)), observer)?;
         let window = Window::new(run.data.epoch_rows, run.position.cursor, &run.job);
         Ok(Self {
@@ -131,7 +148,7 @@ impl SteppedRun {
     ///
     /// # Errors
     /// Returns an error if the data cannot be read.
-    pub fn next_batch(&mut self) -> Result<Option<StepBatch>> {
+    pub fn next_batch(&mut self, observer: &mut dyn Observer) -> Result<Option<StepBatch>> {
         self.check_open()?;
         if self.is_finished() {
             return Ok(None);
@@ -143,11 +160,17 @@ impl SteppedRun {
                 self.run.open_batches()?
             }
         };
-        let next = self.run.next_batch(&mut batches);
+        // The cache of rows on a GPU learns what follows, unless batches wait for their steps.
+        let announced = match self.taken == self.run.position.cursor {
+            true => self.run.fill_window(&mut batches, observer),
+            false => Ok(()),
+        };
+        let next = announced.and_then(|()| self.run.next_batch(&mut batches));
         self.batches = Some(batches);
-        Ok(next?.map(|Planned { batch, cursor: after, rejected, .. }| {
+        // The step writes the batch to a GPU itself, as the caller may change it first.
+        Ok(next?.map(|Planned { batch, plan, cursor: after, rejected, .. }| {
             let before = std::mem::replace(&mut self.taken, after);
-            StepBatch { batch, place: Some(Place { before, after, rejected }) }
+            StepBatch { batch, plan: Some(plan), place: Some(Place { before, after, rejected }) }
         }))
     }
 
@@ -187,7 +210,8 @@ impl SteppedRun {
     /// Ends the epoch: validates it, writes a checkpoint, and reports it to the observer.
     ///
     /// # Errors
-    /// Returns an error if the epoch has no steps, or if a file cannot be written.
+    /// Returns an error if the epoch has no steps, if a file cannot be written, or if the flag of
+    /// the run has stopped the validation. The epoch has not ended then, so it can be ended again.
     pub fn end_epoch(&mut self, observer: &mut dyn Observer) -> Result<()> {
         self.check_open()?;
         let ending = self.batches.take().map(|batches| batches.pipeline.ending).unwrap_or_default();
@@ -220,7 +244,7 @@ impl SteppedRun {
     /// Validates the run in its present state. Returns `None` if the job has no validation data.
     ///
     /// # Errors
-    /// Returns an error if the data cannot be read.
+    /// Returns an error if the data cannot be read, or if the flag of the run has stopped it.
     pub fn validate(&mut self) -> Result<Option<EvalReport>> {
         self.check_open()?;
         self.run.validate(RowType::F32, DenseType::F32)
@@ -285,6 +309,18 @@ impl SteppedRun {
                 batch.numeric.len(),
             ));
         }
+        let missing = [
+            ("weights", &schema.weight, batch.weight.is_none()),
+            ("groups", &schema.group, batch.group.is_none()),
+            ("event times", &schema.event_time, batch.event_time.is_none()),
+        ];
+        for (of, column, is_missing) in missing {
+            if let (Some(column), true) = (column, is_missing) {
+                return refuse(format!(
+                    "it has no column of {of} (`{column}`); read it from data with this column"
+                ));
+            }
+        }
         let labels = &schema.labels;
         match labels.iter().zip(&batch.labels).find(|(_, column)| column.values.len() != batch.rows)
         {
@@ -305,7 +341,7 @@ impl SteppedRun {
     }
 
     fn train_on(&mut self, batch: StepBatch, observer: &mut dyn Observer) -> Result<f64> {
-        let StepBatch { batch, place } = batch;
+        let StepBatch { batch, plan, place } = batch;
         let Cursor { epoch, row } = self.run.position.cursor;
         let behind = row + batch.rows as u64;
         // A batch that is not the next one of the run moves the position by its rows alone.
@@ -314,8 +350,10 @@ impl SteppedRun {
             Some(Place { after, rejected, .. }) => (after, rejected),
             None => (Cursor { epoch, row: behind }, Vec::new()),
         };
-        let plan = LookupPlan::build(&batch, &self.run.job.schema, &mut self.scratch);
-        let planned = Planned::new(batch, plan.into(), cursor, rejected);
+        let plan = plan.unwrap_or_else(|| {
+            LookupPlan::build(&batch, &self.run.job.schema, &mut self.scratch).into()
+        });
+        let planned = Planned::new(batch, plan, cursor, rejected);
         let before = self.run.position.progress.loss_sum;
         let rows = planned.batch.rows as f64;
         let Self { run, window, .. } = self;

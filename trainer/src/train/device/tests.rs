@@ -8,6 +8,7 @@ mod memory;
 mod precision;
 mod processors;
 mod rows;
+mod stepped;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -1,5 +1,7 @@
 //! Tests of runs whose steps are taken one at a time, against whole runs.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::observer::Silent;
 use crate::train::tests::{Place, read_files};
@@ -18,7 +20,7 @@ fn open(place: &Place, output: &str, resume: bool) -> SteppedRun {
 fn take_steps(run: &mut SteppedRun, limit: usize) -> bool {
     let mut taken = 0;
     while !run.is_finished() {
-        while let Some(batch) = run.next_batch().unwrap() {
+        while let Some(batch) = run.next_batch(&mut Silent).unwrap() {
             if taken == limit {
                 return false;
             }
@@ -85,7 +87,7 @@ fn a_batch_of_another_job_and_a_failed_run_are_refused() {
     let mut run = open(&place, "stepped", false);
     let refused = run.step(Batch::default().into(), &mut Silent).unwrap_err();
     assert!(refused.to_string().contains("it has no rows"), "{refused}");
-    let mut batch = run.next_batch().unwrap().unwrap();
+    let mut batch = run.next_batch(&mut Silent).unwrap().unwrap();
     let mut narrow = batch.clone();
     narrow.batch.sparse.pop();
     let refused = run.step(narrow, &mut Silent).unwrap_err();
@@ -106,4 +108,27 @@ fn a_batch_of_another_job_and_a_failed_run_are_refused() {
         panic!("steps of two batches must be refused")
     };
     assert!(refused.to_string().contains("`train.accumulate`"), "{refused}");
+}
+
+#[test]
+fn a_stopped_validation_leaves_the_epoch_to_be_ended_again() {
+    let place = Place::new();
+    place.run("whole", MORE);
+    let mut run = open(&place, "stepped", false);
+    let stop = run.run.options.stop.clone();
+    while !run.is_finished() {
+        while let Some(batch) = run.next_batch(&mut Silent).unwrap() {
+            run.step(batch, &mut Silent).unwrap();
+        }
+        let epoch = run.epoch();
+        stop.store(true, Ordering::Relaxed);
+        assert!(matches!(run.validate(), Err(Error::EvaluationStopped)));
+        assert!(matches!(run.end_epoch(&mut Silent), Err(Error::EvaluationStopped)));
+        stop.store(false, Ordering::Relaxed);
+        assert_eq!(run.epoch(), epoch);
+        assert!(run.validate().unwrap().is_some());
+        run.end_epoch(&mut Silent).unwrap();
+    }
+    run.finish(&mut Silent).unwrap();
+    assert_eq!(place.files("stepped"), place.files("whole"));
 }
