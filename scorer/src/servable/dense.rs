@@ -58,11 +58,16 @@ pub(super) fn read_dense(
         let params = Params::from_safetensors_by_piece(specs, bytes, &mut || pace.piece())?;
         return Ok((Arc::new(params), None));
     };
+    if !specs.is_empty() {
+        return Err(refuse_onnx(
+            manifest,
+            "its graph has parameters, which no file holds; publish it again",
+        ));
+    }
     let loaded = OnnxModel::load(bytes, interface.clone()).map_err(|error| match error {
         Error::Onnx(problem) => refuse_onnx(manifest, &problem),
         other => other,
     })?;
-    // A graph before an ONNX model looks up and pools, which needs no parameters.
     Ok((Arc::new(Params::init(specs, 0)), Some(Arc::new(loaded))))
 }
 
