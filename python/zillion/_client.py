@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import typing
 
 from ._data import Path, plain
@@ -94,15 +93,14 @@ class Client:
         rows as for ``predict``. The answer has ``model_version`` and ``scores``, one for each
         candidate; with ``top_k``, also ``top``: index and score of the best ones, the best first.
         """
-        if top_k is not None:
-            check_count("top_k", top_k, 0)
+        most = None if top_k is None else read_count("top_k", top_k, 0)
         shared, rows = plain_row(context), make_instances(candidates)
         twice = sorted(set(shared).intersection(name for row in rows for name in row))
         if twice:
             raise JobError(
                 f"`{twice[0]}` is both in the context and in the candidates; give it in one of them"
             )
-        return self._calls.rank(model, shared, rows, None if top_k is None else int(top_k))
+        return self._calls.rank(model, shared, rows, most)
 
     def retrieve(
         self,
@@ -123,11 +121,11 @@ class Client:
         The answer has ``model_version``; ``items``, the best first, each with id and score;
         ``unknown_ids``, the number of given ids that the version has no item for; and ``exact``.
         """
-        check_count("k", k, 1)
+        most = read_count("k", k, 1)
         ids = [None if given is None else plain(list(given)) for given in (only, exclude)]
         for name, given in zip(("only", "exclude"), ids):
             check_ids(name, given or [])
-        return self._calls.retrieve(model, plain_row(context), int(k), ids[0], ids[1] or [], exact)
+        return self._calls.retrieve(model, plain_row(context), most, ids[0], ids[1] or [], exact)
 
     def describe(self, model: str) -> Figures:
         """Returns the inputs and the outputs of ``model``: name, datatype and shape of each."""
@@ -176,12 +174,14 @@ class Client:
         return f"zillion.Client({self.url!r})"
 
 
-def check_count(name: str, count: typing.Any, least: int) -> None:
-    """Raises an error if the number of results that a call asks for is not one."""
-    if isinstance(count, bool) or not isinstance(count, numbers.Integral) or count < least:
+def read_count(name: str, count: typing.Any, least: int) -> int:
+    """Returns the number of results that a call asks for."""
+    number = None if isinstance(count, bool) or not hasattr(count, "__index__") else int(count)
+    if number is None or number < least:
         raise JobError(f"`{name}` is {count!r}; give an integer of at least {least}")
-    if count >= 1 << 32:
-        raise JobError(f"`{name}` is {count}, more than there can be items; give a smaller number")
+    if number >= 1 << 32:
+        raise JobError(f"`{name}` is {number}, more than there can be items; give a smaller number")
+    return number
 
 
 def check_ids(name: str, ids: typing.Sequence[typing.Any]) -> None:

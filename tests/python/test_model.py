@@ -199,7 +199,17 @@ def test_errors_name_the_line_that_made_the_node(rows):
 
 
 def test_what_a_node_cannot_do_is_said():
-    for expression in (bool, list, float, lambda x: x[3], lambda x: x[:, 5:2], lambda x: x**3):
+    for expression in (
+        bool,
+        list,
+        float,
+        lambda x: x[3],
+        lambda x: x[:, 5:2],
+        lambda x: x[:, 0:4:0],
+        lambda x: x**3,
+        lambda x: x == 0,
+        lambda x: x != x * 2,
+    ):
         with pytest.raises(TypeError):
             One(lambda inputs, f=expression: f(inputs.embedding())).trace()
     with pytest.raises(TypeError, match="only while the `forward`"):
