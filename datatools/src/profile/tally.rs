@@ -350,7 +350,7 @@ impl Tally {
             let mut count = 0;
             for piece in pieces {
                 count += 1;
-                sketch.add(text_key(piece));
+                sketch.add(text_key(piece.trim_ascii()));
             }
             separated.pieces += count;
             separated.cells += u64::from(text.contains(&separator));

@@ -34,10 +34,10 @@ impl TextRules {
         text.is_empty() || self.null.iter().any(|marker| marker == text)
     }
 
-    /// Returns the ids of a multi-hot cell that are not missing.
+    /// Returns the ids of a multi-hot cell that are not missing, without the spaces around them.
     #[inline]
     pub(crate) fn split<'a>(&self, cell: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        cell.split(|&b| b == self.list_separator).filter(|id| !self.is_missing(id))
+        self.split_all(cell).map(<[u8]>::trim_ascii).filter(|id| !self.is_missing(id))
     }
 
     /// Returns the parts of a cell between the separators of lists.
@@ -167,4 +167,16 @@ pub(super) fn dictionary_keys(
         entry.copied().unwrap_or(missing)
     }));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spaces_around_the_ids_of_a_list_are_no_part_of_them() {
+        let rules = TextRules { null: [b"NA".to_vec()].into(), list_separator: b',' };
+        let ids: Vec<&[u8]> = rules.split(b"Action, Drama ,NA, NA,,Sci Fi").collect();
+        assert_eq!(ids, [&b"Action"[..], b"Drama", b"Sci Fi"]);
+    }
 }

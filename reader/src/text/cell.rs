@@ -182,7 +182,8 @@ impl Cell for TextCell<'_> {
 
     fn has_gap(&self) -> bool {
         let rules = &self.settings.rules;
-        self.present().is_some_and(|text| rules.split_all(text).any(|id| rules.is_missing(id)))
+        self.present()
+            .is_some_and(|text| rules.split_all(text).any(|id| rules.is_missing(id.trim_ascii())))
     }
 
     #[inline]
