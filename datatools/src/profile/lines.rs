@@ -129,10 +129,21 @@ fn add_json<'a>(
         }
         JsonValue::List(start, end) => {
             let items = row.items(start, end);
+            let is_nested =
+                |item: &JsonValue<'_>| matches!(item, JsonValue::Object | JsonValue::List(..));
+            if items.iter().any(is_nested) {
+                // No feature can read an object or a list in a list.
+                return tally.object();
+            }
             tally.list(items.len());
             for &item in items {
                 match item {
                     JsonValue::Missing => {}
+                    // Booleans are read as the ids 1 and 0.
+                    JsonValue::Bool(flag) => {
+                        tally.item_kinds[0] += 1;
+                        tally.values.add(FeatureKey::from_i64(flag.into()), || flag.to_string());
+                    }
                     JsonValue::Int(x) => {
                         tally.item_kinds[0] += 1;
                         tally.values.add(FeatureKey::from_i64(x), || x.to_string());
