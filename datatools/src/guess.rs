@@ -157,17 +157,19 @@ pub enum Guessed {
 }
 
 impl Guess {
-    /// Takes over how a guess from more rows of the same data reads times. In a part of the rows,
-    /// the order of day and month may be unknown.
-    pub fn keep_times(&mut self, whole: &Guess) {
+    /// Takes over how a guess from more rows of the same data reads times, and which columns it
+    /// leaves out. In a part of the rows, the order of day and month may be unknown, and in a part
+    /// that was converted, numbers such as `1,234.00` are texts.
+    pub fn keep_of(&mut self, whole: &Guess) {
         self.event_time.clone_from(&whole.event_time);
         let is_event = |name: &str| whole.event_time.as_ref().is_some_and(|time| time.name == name);
         self.columns.retain(|(name, _)| !is_event(name));
         for (name, guessed) in &mut self.columns {
             let known = whole.columns.iter().find(|(of_whole, _)| of_whole == name);
             let is_time = |guess: &Guessed| matches!(guess, Guessed::Time { .. });
-            if let Some((_, known)) = known.filter(|(_, known)| is_time(known) || is_time(guessed))
-            {
+            let is_left = |guess: &Guessed| matches!(guess, Guessed::Left(_));
+            let is_kept = |known: &Guessed| is_time(known) || is_time(guessed) || is_left(known);
+            if let Some((_, known)) = known.filter(|(_, known)| is_kept(known)) {
                 guessed.clone_from(known);
             }
         }

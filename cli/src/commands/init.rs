@@ -142,7 +142,7 @@ fn draft(
         (None, Err(why)) => return usage_error(format!("{why}: {}", data.display())),
     };
     if let Some(whole) = whole {
-        preview.guess.keep_times(&whole.preview.guess);
+        preview.guess.keep_of(&whole.preview.guess);
         // Files that are scored later have the form of the file that was split.
         let (own, of_whole) = (&mut preview.guess.config, &whole.preview.guess.config);
         if of_whole.is_text(&whole.folder.join(&whole.train))? {
