@@ -229,3 +229,37 @@ def test_what_does_not_fit_is_refused():
         tables.pull("item", [1])
     tables.discard()
     tables.pull("item", [1])
+
+
+def test_memory_is_shared_with_other_libraries():
+    tables = zl.Tables({"user": SGD}, threads=1)
+    ids = numpy.array([[3], [4]])
+
+    class Exported:
+        """An object that shares its memory only by DLPack."""
+
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    pulled = tables.pull(["user"], Exported(ids))
+    same = numpy.from_dlpack(pulled.rows)
+    assert numpy.shares_memory(same, pulled.rows)
+    # A buffer, a view with gaps, and an object of DLPack give the same rows.
+    assert (tables.pull(["user"], memoryview(ids)).rows == pulled.rows).all()
+    gaps = numpy.array([[3, 9], [4, 9]])[:, :1]
+    assert (tables.pull(["user"], gaps).rows == pulled.rows).all()
+    tables.discard()
+    pulled = tables.pull(["user"], ids)
+    gradients = numpy.ones_like(pulled.rows)
+    tables.push(pulled, Exported(gradients))
+    # The gradients are summed at once, so their memory can be used again.
+    gradients[:] = 100
+    tables.step()
+    rows = tables.pull(["user"], ids, train=False).rows
+    assert numpy.allclose(rows, pulled.rows - SGD["optimizer"]["lr"])
