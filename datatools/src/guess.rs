@@ -99,6 +99,8 @@ pub struct EventTime {
     pub own_unit: Option<TimeUnit>,
     /// The order of day and month in texts with dates that need one, with the reason for it.
     pub date_order: Option<(DateOrder, String)>,
+    /// Whether the texts leave no other order.
+    pub is_order_certain: bool,
 }
 
 /// The guess for one column, with its reason.

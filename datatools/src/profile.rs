@@ -30,6 +30,7 @@ use tally::Tally;
 pub use tally::{Cells, Separated};
 pub(crate) use tally::{Kept, text_key};
 pub use times::Times;
+pub(crate) use times::is_certain;
 use zillion_reader::text::{Dialect, Grammar, Records, Step, TextFile};
 
 /// The settings of a profile.

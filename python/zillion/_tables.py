@@ -147,7 +147,7 @@ class Tables:
         found = _as_array(numpy, ids)
         if found.dtype.kind not in "iu" or found.dtype == numpy.uint64:
             raise JobError(f"ids are of the type {found.dtype}; give integers of 64 bits at most")
-        found = numpy.ascontiguousarray(found, dtype="<i8")
+        found = numpy.require(found, dtype="<i8", requirements=["C", "A"])
         if not isinstance(fields, str) and (found.ndim != 2 or found.shape[1] != len(names)):
             raise JobError(
                 f"ids have the shape {list(found.shape)}; give [rows, {len(names)}], one id for "
@@ -167,7 +167,7 @@ class Tables:
         change.
         """
         numpy = need_module("numpy", "zl.Tables")
-        found = numpy.ascontiguousarray(_as_array(numpy, gradients), dtype="<f4")
+        found = numpy.require(_as_array(numpy, gradients), dtype="<f4", requirements=["C", "A"])
         ticket = pulled
         if isinstance(pulled, Pulled):
             if found.shape != pulled.rows.shape:

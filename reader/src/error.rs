@@ -44,11 +44,14 @@ pub enum ReaderError {
     },
     /// A file that appears twice in one list.
     #[error(
-        "{path} is listed twice, or by two patterns, and its rows would count twice; list it once"
+        "{path} is listed twice, or by two patterns or links ({first}), and its rows would count twice; \
+         list it once"
     )]
     ListedTwice {
         /// The path of the file.
         path: PathBuf,
+        /// The path by which the file was found first.
+        first: PathBuf,
     },
     /// A file whose extension names no known format.
     #[error(

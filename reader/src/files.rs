@@ -1,6 +1,6 @@
 //! The expansion of a file list (paths, directories, globs) to files.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::stores::{Stores, url_of};
 /// Returns an error if an entry is not a valid glob or matches no file, or if two entries match the
 /// same file.
 pub(crate) fn expand(root: &Path, entries: &[String], stores: &Stores) -> Result<Vec<PathBuf>> {
-    let mut seen = BTreeSet::new();
+    let mut seen = BTreeMap::new();
     let mut files = Vec::new();
     let places: Vec<PathBuf> = entries.iter().map(|entry| locate(root, Path::new(entry))).collect();
     stores.inspect_all(places.iter().filter_map(|place| url_of(place)))?;
@@ -32,8 +32,8 @@ pub(crate) fn expand(root: &Path, entries: &[String], stores: &Stores) -> Result
                 Some(_) => path.clone(),
                 None => fs::canonicalize(&path).unwrap_or_else(|_| path.clone()),
             };
-            if !seen.insert(real) {
-                return Err(ReaderError::ListedTwice { path });
+            if let Some(first) = seen.insert(real, path.clone()) {
+                return Err(ReaderError::ListedTwice { path, first });
             }
             files.push(path);
         }

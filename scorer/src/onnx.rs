@@ -94,6 +94,12 @@ impl OnnxModel {
         ))
     }
 
+    /// Returns the number of sessions that no batch uses.
+    #[cfg(all(test, feature = "onnx"))]
+    fn idle_sessions(&self) -> usize {
+        self.sessions.idle_sessions()
+    }
+
     /// Returns the number of scores of a row.
     pub(crate) fn score_count(&self) -> usize {
         self.interface.outputs.len()

@@ -254,6 +254,9 @@ def test_memory_is_shared_with_other_libraries():
     assert (tables.pull(["user"], memoryview(ids)).rows == pulled.rows).all()
     gaps = numpy.array([[3, 9], [4, 9]])[:, :1]
     assert (tables.pull(["user"], gaps).rows == pulled.rows).all()
+    # So do ids that are not aligned, which are copied.
+    odd = numpy.frombuffer(b"x" + ids.tobytes(), "<i8", 2, offset=1).reshape(2, 1)
+    assert (tables.pull(["user"], odd).rows == pulled.rows).all()
     tables.discard()
     pulled = tables.pull(["user"], ids)
     gradients = numpy.ones_like(pulled.rows)

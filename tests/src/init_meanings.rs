@@ -25,16 +25,17 @@ fn draft(place: &Workplace, arguments: &[&str]) -> (toml::Table, String) {
 fn columns_that_later_rows_do_not_have_in_common_are_left_out() {
     let place = Workplace::new();
     let mut text =
-        "day,user,month,year,weekday,item_rows_7d,price,euro,tags,spot,clicked,purchase\n"
+        "day,user,month,release_year,day_of_week,item_rows_7d,price,euro,tags,spot,clicked,purchase\n"
             .to_owned();
     for i in 0..3000 {
         let (month, clicked) = (i / 300 + 1, draw(i, 1, 3) == 0);
         let cents = 100 + draw(i, 2, 1_000_000);
         writeln!(
             text,
-            "2024-{month:02}-{:02},u{},{month},2024,{},{},\"{},{:03}.{:02}\",€{}.{:02},\"['a', 'b{}']\",{},{},{}",
+            "2024-{month:02}-{:02},u{},{month},{},{},{},\"{},{:03}.{:02}\",€{}.{:02},\"['a', 'b{}']\",{},{},{}",
             i % 28 + 1,
             draw(i, 3, 97),
+            1990 + draw(i, 9, 30),
             i % 7,
             draw(i, 4, 60),
             1 + cents / 100_000,
@@ -64,7 +65,7 @@ fn columns_that_later_rows_do_not_have_in_common_are_left_out() {
     }
     let kind = |name: &str| job["features"][name]["kind"].as_str().unwrap_or_default().to_owned();
     assert_eq!(kind("item_rows_7d"), "numeric", "{said}");
-    assert_eq!(kind("weekday"), "id", "{said}");
+    assert_eq!((kind("day_of_week"), kind("release_year")), ("id".into(), "id".into()), "{said}");
     // The parts are Parquet, but the user's own file has NA.
     let null = job["data"]["null"].as_array().expect("markers");
     assert!(null.iter().any(|marker| marker.as_str() == Some("NA")), "{said}");

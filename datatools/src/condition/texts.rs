@@ -56,9 +56,11 @@ impl Texts<'_> {
     ) -> Result<Vec<Option<Ordering>>> {
         let (mut orders, mut wrong) = (Vec::with_capacity(self.array.len()), None);
         visit_texts(self.array, |found| {
-            let found = found.filter(|found| !found.trim_ascii().is_empty());
+            // An empty text is no time: it has no order, and it is unequal to each time.
+            let found = found.filter(|found| !asks_order || !found.trim_ascii().is_empty());
             orders.push(found.map(|found| match self.read(found) {
                 Ok(moment) => moment.cmp(&wanted),
+                Err(_) if found.trim_ascii().is_empty() => Ordering::Less,
                 Err(error) => {
                     if asks_order || error == ValueError::AmbiguousDate {
                         let found = || (error, String::from_utf8_lossy(found).into_owned());
@@ -73,7 +75,7 @@ impl Texts<'_> {
             Some((ValueError::AmbiguousDate, found)) => Err(ambiguous_date(self.name, &found)),
             Some((_, found)) => Err(self.refuse(format!(
                 "has {found:?}, which is not a time, but the condition compares it with the time \
-                 '{text}'; correct that value, or leave its rows out first (!=)"
+                 '{text}'; correct that value, or leave its rows out in a run before this one (!=)"
             ))),
         }
     }
@@ -86,7 +88,7 @@ impl Texts<'_> {
             if let Some(found) = found
                 && asks_order
                 && date.is_none()
-                && !found.trim_ascii().iter().take(4).all(u8::is_ascii_digit)
+                && !is_sortable(found.trim_ascii())
                 && matches!(self.read(found), Ok(_) | Err(ValueError::AmbiguousDate))
             {
                 date = Some(String::from_utf8_lossy(found).into_owned());
@@ -106,6 +108,18 @@ impl Texts<'_> {
         let column = format!("column `{}` of {} {problem}", self.name, self.path.display());
         setting(column, self.used_by)
     }
+}
+
+/// Returns whether a text begins with a date of the form `2024-05-01`. The bytes of such dates are in
+/// the order of time.
+fn is_sortable(text: &[u8]) -> bool {
+    let is_date = |date: &[u8; 10]| {
+        date.iter().enumerate().all(|(at, byte)| match at {
+            4 | 7 => *byte == b'-',
+            _ => byte.is_ascii_digit(),
+        })
+    };
+    text.first_chunk().is_some_and(is_date)
 }
 
 #[cfg(test)]
@@ -148,6 +162,14 @@ mod tests {
         ] {
             let error = less(wanted, None).unwrap_err();
             assert!(error.contains(problem), "{error}");
+        }
+        for texts in [["2024-9-1"], ["2024/01/05"]] {
+            let error = compare(&texts, Comparison::Less, "2024-10", None).unwrap_err();
+            assert!(error.contains("write a whole date"), "{error}");
+        }
+        // An empty text is unequal to a date, as it is to another text.
+        for wanted in ["2024-01-01", "x"] {
+            assert_eq!(compare(&[" "], Comparison::NotEqual, wanted, None).unwrap(), [true]);
         }
         let error = compare(&["2024-01-01", "soon"], Comparison::Less, "2024-01-20", None);
         assert!(error.unwrap_err().contains("has \"soon\", which is not a time"));

@@ -5,16 +5,19 @@ use super::label::{is_binary, is_outcome};
 use super::words;
 use crate::profile::ColumnProfile;
 
-/// The words that name a part of a date, with the number of values that the part has before it
-/// begins again. A year never does.
-const PARTS_OF_DATES: [(&str, u64); 6] = [
+/// The names of parts of a date, with the number of values that a part has before it begins again. A
+/// year never does.
+const PARTS_OF_DATES: [(&str, u64); 7] = [
     ("month", 12),
     ("yearmonth", u64::MAX),
     ("week", 52),
+    ("weeknumber", 52),
     ("quarter", 4),
     ("year", u64::MAX),
     ("yr", u64::MAX),
 ];
+/// The words before the name of a part that speak of the row itself. A `birth_year` does not.
+const OF_ROWS: [&str; 8] = ["event", "order", "log", "visit", "click", "purchase", "sale", "date"];
 /// The maximum number of distinct values of a part of a date.
 const MOST_PARTS: u64 = 400;
 
@@ -47,8 +50,11 @@ impl Context<'_> {
     fn follows_time(&self, column: &ColumnProfile) -> Option<String> {
         let (distinct, _) = column.distinct();
         let known = words(&column.name);
-        let last = known.last()?;
+        let (last, before) = known.split_last()?;
         let (_, period) = PARTS_OF_DATES.iter().find(|(word, _)| word == last)?;
+        if !before.iter().all(|word| OF_ROWS.contains(&word.as_str())) {
+            return None;
+        }
         (self.has_event_time && distinct < (*period).min(MOST_PARTS)).then(|| {
             format!(
                 "it has {distinct} values, which follow the time of the row, so later rows have \

@@ -3,7 +3,7 @@
 use zillion_feature::{DateOrder, Moment, TimeUnit};
 
 use super::{EventTime, Guessed, has_word};
-use crate::profile::{ColumnProfile, Profile};
+use crate::profile::{ColumnProfile, Profile, is_certain};
 
 /// The words that mark a column as the time of the event if its name contains them. The most likely
 /// word comes first.
@@ -66,8 +66,9 @@ pub(super) fn choose_event_time(profile: &Profile) -> Option<EventTime> {
     let own_unit = time.unit;
     // Texts are converted to a unit, and seconds hold all that usual texts tell.
     let unit = own_unit.or(time.is_text.then_some(TimeUnit::Second));
+    let is_order_certain = time.order.is_none_or(|(_, why)| is_certain(why));
     let date_order = time.order.map(|(order, why)| (order, why.to_owned()));
-    Some(EventTime { name: column.name.clone(), unit, own_unit, date_order })
+    Some(EventTime { name: column.name.clone(), unit, own_unit, date_order, is_order_certain })
 }
 
 /// Returns whether the dates and timestamps of a column can be the times of events.

@@ -141,8 +141,8 @@ impl Times {
             return Ok(None);
         }
         match (self.day_first == texts, self.month_first == texts) {
-            (true, false) => Ok(Some((DateOrder::DayFirst, "some first numbers are above 12"))),
-            (false, true) => Ok(Some((DateOrder::MonthFirst, "some second numbers are above 12"))),
+            (true, false) => Ok(Some((DateOrder::DayFirst, FIRST_ABOVE_12))),
+            (false, true) => Ok(Some((DateOrder::MonthFirst, SECOND_ABOVE_12))),
             (true, true) => {
                 let likely = self.likely_order(texts).map(Some);
                 likely.ok_or("the day and the month may stand in either order")
@@ -150,6 +150,15 @@ impl Times {
             (false, false) => Err("some of them are in a form that is not read"),
         }
     }
+}
+
+/// The reasons for an order of day and month that leave no other order.
+const FIRST_ABOVE_12: &str = "some first numbers are above 12";
+const SECOND_ABOVE_12: &str = "some second numbers are above 12";
+
+/// Returns whether a reason for an order of day and month leaves no other order.
+pub(crate) fn is_certain(reason: &str) -> bool {
+    [FIRST_ABOVE_12, SECOND_ABOVE_12].contains(&reason)
 }
 
 /// Returns the first two numbers of a text if both are from 1 to 12, as day and month of a date

@@ -51,22 +51,41 @@ impl Sessions {
         scores: &mut [Vec<f32>],
         is_late: Option<LateCheck<'_>>,
     ) -> Result<()> {
+        check_time(is_late)?;
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let known = idle().pop();
         let mut session = match known {
             Some(session) => session,
             None => open_session(&self.bytes)?,
         };
-        let mut first = 0;
-        while first < rows {
-            check_time(is_late)?;
-            let count = ROWS_AT_ONCE.min(rows - first);
-            score_rows(&mut session, interface, (first, count), inputs, scores)?;
-            first += count;
-        }
+        let scored = score_parts(&mut session, interface, rows, inputs, scores, is_late);
+        // A batch that fails or is late does not cost its session.
         idle().push(session);
-        Ok(())
+        scored
     }
+
+    /// Returns the number of sessions that no batch uses.
+    #[cfg(test)]
+    pub(super) fn idle_sessions(&self) -> usize {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// Computes the outputs of a batch part by part, and appends them to `scores`.
+fn score_parts(
+    session: &mut Session,
+    interface: &OnnxInterface,
+    rows: usize,
+    inputs: &[&[f32]],
+    scores: &mut [Vec<f32>],
+    is_late: Option<LateCheck<'_>>,
+) -> Result<()> {
+    for first in (0..rows).step_by(ROWS_AT_ONCE) {
+        check_time(is_late)?;
+        let count = ROWS_AT_ONCE.min(rows - first);
+        score_rows(session, interface, (first, count), inputs, scores)?;
+    }
+    Ok(())
 }
 
 /// Computes the outputs of some rows of a batch.

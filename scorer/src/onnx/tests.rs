@@ -98,7 +98,8 @@ mod with_library {
         let mut scorer =
             Scorer::with_outputs(&graph, &["item.vector"], settings, example.workers.clone())
                 .unwrap();
-        scorer.set_onnx(Some(Arc::new(model)));
+        let model = Arc::new(model);
+        scorer.set_onnx(Some(model.clone()));
         let empty = example.no_params();
         // The largest batch is computed in several parts.
         for rows in [1, 7, 2500] {
@@ -126,6 +127,16 @@ mod with_library {
         let late = || true;
         let stopped = scorer.score_unless(&shared, &plan, &mut KeyRows, &empty, Some(&late));
         assert!(matches!(stopped, Err(Error::Late)));
+        // Wherever a batch becomes late, the session is kept for the next batch.
+        let batch = example.batch(2500);
+        let plan = LookupPlan::build(&batch, &example.schema, &mut PlanScratch::default());
+        for last in 0..8 {
+            let looks = std::sync::atomic::AtomicU32::new(0);
+            let late = || looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= last;
+            let scored = scorer.score_unless(&batch, &plan, &mut KeyRows, &empty, Some(&late));
+            assert!(matches!(scored, Ok(_) | Err(Error::Late)));
+            assert_eq!(model.idle_sessions(), 1);
+        }
     }
 
     #[test]

@@ -30,8 +30,7 @@ pub(super) fn print_split(draft: &Draft) {
     }
     let Some(time) = &guess.event_time else { return };
     let Some((order, why)) = &time.date_order else { return };
-    if why.contains("above 12") {
-        // The numbers leave no other order.
+    if time.is_order_certain {
         return;
     }
     let (own, other) = match order {
