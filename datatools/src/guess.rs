@@ -15,7 +15,7 @@ use zillion_reader::{Byte, DataConfig, Decimal};
 
 use self::column::{follows, guess_column, multi_hot};
 use self::context::Context;
-use self::label::choose_label;
+use self::label::{choose_label, other_labels};
 use self::time::{choose_event_time, guess_time, time_of};
 use crate::profile::{ColumnProfile, Profile, SVM_QUERY};
 
@@ -32,6 +32,8 @@ pub struct Guess {
     pub config: DataConfig,
     /// The label, or the reason why no label was found.
     pub label: Result<GuessedLabel, String>,
+    /// The other columns that hold 0 and 1 if the label was guessed. They could be the label too.
+    pub other_labels: Vec<String>,
     /// The column of groups, such as the query of a libsvm file, or `None` if there is no such
     /// column.
     pub group: Option<String>,
@@ -198,7 +200,9 @@ pub fn null_markers() -> Vec<String> {
 pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Guess {
     let mut config = config.clone();
     config.null = choose_null_markers(profile);
-    let commas: u64 = profile.columns.iter().map(|c| c.cells.comma).sum();
+    // Three digits behind each comma of a column may be thousands.
+    let decimals = |c: &ColumnProfile| c.cells.comma * u64::from(c.cells.thousands < c.cells.comma);
+    let commas: u64 = profile.columns.iter().map(decimals).sum();
     let fractions: u64 = profile.columns.iter().map(|c| c.cells.fraction).sum();
     if commas > 0 && 2 * commas > fractions {
         config.decimal = Decimal::Comma;
@@ -235,7 +239,11 @@ pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Gue
         };
         columns.push((column.name.clone(), guessed));
     }
-    Guess { config, label: chosen, group, event_time, columns }
+    let other_labels = match (label, &chosen) {
+        (None, Ok(chosen)) => other_labels(profile, &chosen.name),
+        _ => Vec::new(),
+    };
+    Guess { config, label: chosen, other_labels, group, event_time, columns }
 }
 
 /// Returns the null markers for the `[data]` section. An unambiguous marker is chosen if it occurs

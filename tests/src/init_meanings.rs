@@ -53,6 +53,7 @@ fn columns_that_later_rows_do_not_have_in_common_are_left_out() {
     place.write("log.csv", &text);
     let (job, said) = draft(&place, &[]);
     assert!(said.contains("split by time (`day`): the latest rows are the test"), "{said}");
+    assert!(said.contains("note: the label was guessed; `purchase` hold 0 and 1 too"), "{said}");
     for (column, why) in [
         ("purchase", "its name is that of an outcome, and `clicked` is the label"),
         ("month", "it has 8 values, which follow the time of the row"),
@@ -106,4 +107,41 @@ fn the_order_of_a_label_gives_it_away_and_shared_markers_do_not() {
     let (job, said) = draft(&place, &["--label", "price"]);
     assert!(said.contains("left out `log_price`: it has the order of the label"), "{said}");
     assert!(job["features"].get("km").is_some(), "{said}");
+}
+
+#[test]
+fn numbers_and_dates_in_other_forms_are_left_out_with_a_reason() {
+    let place = Workplace::new();
+    let mut text = "user,sales,day,stamp,price,clicked\n".to_owned();
+    for i in 0..2000 {
+        let price = match draw(i, 1, 8) {
+            0 => "k.A.".to_owned(),
+            _ => format!("{}.{:02}", draw(i, 2, 300), draw(i, 3, 100)),
+        };
+        let (day, month) = (draw(i, 4, 28) + 1, draw(i, 5, 12) as usize);
+        let name =
+            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+                [month];
+        writeln!(
+            text,
+            "u{},\"{},{:03}\",{day:02}-{name}-2023,2023{:02}{day:02},{price},{}",
+            draw(i, 6, 50),
+            draw(i, 7, 40) + 1,
+            draw(i, 8, 1000),
+            month + 1,
+            draw(i, 9, 2),
+        )
+        .unwrap();
+    }
+    place.write("log.csv", &text);
+    let (job, said) = draft(&place, &[]);
+    for (column, why) in [
+        ("sales", "numbers such as \""),
+        ("day", "dates such as \""),
+        ("stamp", "numbers such as 202301"),
+        ("price", "numbers, except for "),
+    ] {
+        assert!(said.contains(&format!("left out `{column}`: {why}")), "{column}: {said}");
+    }
+    assert!(job["data"].get("decimal").is_none(), "{said}");
 }

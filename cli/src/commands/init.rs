@@ -143,6 +143,7 @@ fn draft(
     };
     if let Some(whole) = whole {
         preview.guess.keep_of(&whole.preview.guess);
+        preview.guess.other_labels.clone_from(&whole.preview.guess.other_labels);
         // Files that are scored later have the form of the file that was split.
         let (own, of_whole) = (&mut preview.guess.config, &whole.preview.guess.config);
         if of_whole.is_text(&whole.folder.join(&whole.train))? {

@@ -192,7 +192,8 @@ impl Rows<'_> {
             DataType::Null => orders.resize(array.len(), None),
             found if matches!(plain_type(found), DataType::Utf8 | DataType::Binary) => {
                 let Literal::Text(wanted) = literal else {
-                    let remedy = "write the value between single quotes, or convert the column";
+                    let remedy = "read it as numbers (type float), or write the value between \
+                                  single quotes to compare texts";
                     return Err(refuse("texts", remedy));
                 };
                 let Self { path, date_order, used_by, .. } = *self;

@@ -83,6 +83,13 @@ impl Texts<'_> {
     /// Compares the bytes of the texts. Dates whose bytes are not in the order of time are refused
     /// if an order is asked for.
     fn compare_bytes(&self, wanted: &str, asks_order: bool) -> Result<Vec<Option<Ordering>>> {
+        if asks_order && wanted.trim().parse::<f64>().is_ok() {
+            return Err(self.refuse(format!(
+                "holds texts, which have no order of numbers, but the condition compares it with \
+                 '{wanted}'; read it as numbers (type float), with its words for missing values in \
+                 `data.null`"
+            )));
+        }
         let (mut orders, mut date) = (Vec::with_capacity(self.array.len()), None);
         visit_texts(self.array, |found| {
             if let Some(found) = found
@@ -167,6 +174,8 @@ mod tests {
             let error = compare(&texts, Comparison::Less, "2024-10", None).unwrap_err();
             assert!(error.contains("write a whole date"), "{error}");
         }
+        let error = compare(&["9", "10"], Comparison::Less, "10", None).unwrap_err();
+        assert!(error.contains("which have no order of numbers"), "{error}");
         // An empty text is unequal to a date, as it is to another text.
         for wanted in ["2024-01-01", "x"] {
             assert_eq!(compare(&[" "], Comparison::NotEqual, wanted, None).unwrap(), [true]);

@@ -227,6 +227,13 @@ pub(super) fn guess_column(
                      commas; use the same sign in all columns"
                 ));
             }
+            if cells.comma > 0 && cells.thousands == cells.comma {
+                let example = column.example_decorated.as_deref().unwrap_or_default();
+                return Guessed::Left(format!(
+                    "numbers such as \"{example}\", whose commas may separate thousands; write them \
+                     without separators of thousands"
+                ));
+            }
             if config.decimal == Decimal::Point && cells.comma > 0 {
                 return Guessed::Left(format!(
                     "{} of its numbers have a decimal comma, but other columns have decimal points; \
@@ -286,6 +293,12 @@ fn guess_whole(
     relation: Option<Relation>,
 ) -> Guessed {
     let (distinct, _) = column.distinct();
+    if let Some(date) = date_of_digits(column) {
+        return Guessed::Left(format!(
+            "numbers such as {date}, which seem to be dates; write them as 2024-12-31, so that they \
+             become the time of the row or a feature"
+        ));
+    }
     if is_counter(&column.name) {
         return numeric(column, format!("{many} different whole numbers, and the name of a count"));
     }
@@ -343,6 +356,20 @@ fn guess_whole(
             format!("{many} different whole numbers; use kind `id` if they are ids"),
         ),
     }
+}
+
+/// Returns the first of the whole numbers of a column that are dates of eight digits, such as
+/// 20241231, or `None` if the column has others.
+fn date_of_digits(column: &ColumnProfile) -> Option<i64> {
+    let numbers = column.numbers()?;
+    let is_date = |number: f64| {
+        let (year, month, day) =
+            (number as i64 / 10_000, number as i64 / 100 % 100, number as i64 % 100);
+        (1900..2100).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day)
+    };
+    let kept = column.kept.iter().map(|kept| kept.number).filter(|number| number.is_finite());
+    let all = [numbers.min, numbers.max].into_iter().chain(kept).all(is_date);
+    all.then_some(numbers.min as i64)
 }
 
 /// Returns whether a name is that of a count which [`crate::add_counters`] adds, such as
@@ -411,7 +438,9 @@ fn guess_text(
             shorten(example)
         ));
     }
-    if numbers > 9 * cells.text && column.data_type == "text" {
+    // Numbers with fractions are no codes, however many texts stand between them.
+    let is_amount = cells.fraction > 0 && numbers > cells.text;
+    if (numbers > 9 * cells.text || is_amount) && column.data_type == "text" {
         let text = cells.text;
         return Guessed::Left(format!(
             "numbers, except for {text} texts such as \"{example}\"; if these texts stand for a missing \

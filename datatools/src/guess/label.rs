@@ -132,12 +132,17 @@ pub(super) fn choose_label(profile: &Profile, given: Option<&str>) -> Result<Gue
     if let Some(column) = find_named(LABELS, binary.iter().copied()) {
         return label_of(column);
     }
+    let guessed = |column| {
+        label_of(column).map_err(|why| {
+            format!("{why}; this label was guessed by its name, so name another with the setting `label` if it is not the one")
+        })
+    };
     if let Some(column) = find_named(LABELS, profile.columns.iter()) {
-        return label_of(column);
+        return guessed(column);
     }
     let numeric = profile.columns.iter().filter(|c| matches!(c.kind(), "whole" | "number"));
     if let Some(column) = find_named(GRADES, numeric) {
-        return label_of(column);
+        return guessed(column);
     }
     match binary.as_slice() {
         [one] => label_of(one),
@@ -153,6 +158,12 @@ pub(super) fn choose_label(profile: &Profile, given: Option<&str>) -> Result<Gue
             listed(many.iter().map(|c| c.name.as_str()).collect())
         )),
     }
+}
+
+/// Returns the names of the columns that hold 0 and 1, without the label.
+pub(super) fn other_labels(profile: &Profile, label: &str) -> Vec<String> {
+    let others = profile.columns.iter().filter(|c| c.name != label && is_binary(c));
+    others.map(|column| column.name.clone()).collect()
 }
 
 /// Returns a column as the label. A column with more than a few numbers holds amounts. For other

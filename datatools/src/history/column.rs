@@ -162,9 +162,10 @@ impl<'a> Moments<'a> {
             Some((ValueError::AmbiguousDate, text)) => Err(ambiguous_date(self.name, &text)),
             Some((_, text)) => Err(setting(
                 format!(
-                    "column `{}` has {text:?}, which is not a time such as 2024-05-01T10:00:00Z; correct \
-                     it: {}",
+                    "column `{}` has {text:?}, which is not a time such as 2024-05-01T10:00:00Z{}; \
+                     correct it: {}",
                     self.name,
+                    self.order.map_or("", |_| " or one in the order of day and month that is set"),
                     path.display()
                 ),
                 "time",

@@ -45,11 +45,32 @@ pub(super) fn detect(cell: &[u8]) -> Shape {
     {
         return Shape::Comma(x);
     }
-    if is_date(text) {
+    if is_date(text) || names_month(text) {
         return Shape::Date;
     }
     if is_decorated(text) { Shape::Decorated } else { Shape::Other }
 }
+
+/// Returns whether a text is a date with the name of a month, such as `01-Mar-2023`.
+fn names_month(text: &str) -> bool {
+    let words: Vec<&str> =
+        text.split([' ', '-', '/', '.', ',']).filter(|w| !w.is_empty()).collect();
+    let is_month = |word: &str| {
+        word.get(..3).is_some_and(|start| {
+            MONTHS.iter().any(|month| start.eq_ignore_ascii_case(month))
+                && word.len() <= 9
+                && word.bytes().all(|byte| byte.is_ascii_alphabetic())
+        })
+    };
+    let is_number = |word: &&&str| word.bytes().all(|byte| byte.is_ascii_digit());
+    (2..=5).contains(&words.len())
+        && words.iter().take(3).any(|word| is_month(word))
+        && words.iter().take(3).filter(is_number).count() >= 2.min(words.len() - 1)
+}
+
+/// The beginnings of the English names of months.
+const MONTHS: [&str; 12] =
+    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
 /// Returns whether a text begins with something like a date or a time: two or three numbers with
 /// the same separator `-`, `/`, `.` or `:` between them. Examples are `2024-05-01`, `1.5.24`,
@@ -70,6 +91,17 @@ fn is_date(text: &str) -> bool {
     false
 }
 
+/// Returns whether the comma of a number may separate thousands, as in `1,280`.
+pub(super) fn may_be_thousands(text: &[u8]) -> bool {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let Some(comma) = digits.iter().position(|&byte| byte == b',') else { return false };
+    let (before, after) = (&digits[..comma], &digits[comma + 1..]);
+    (1..=3).contains(&before.len())
+        && before[0] != b'0'
+        && after.len() == 3
+        && after.iter().all(u8::is_ascii_digit)
+}
+
 /// The codes of currencies that stand before or behind an amount.
 const CURRENCIES: [&str; 11] =
     ["US$", "USD", "EUR", "GBP", "JPY", "CNY", "INR", "CHF", "kr", "zł", "Rs."];
@@ -77,8 +109,10 @@ const CURRENCIES: [&str; 11] =
 /// Returns whether a text is a number if thousands separators, currencies and units are removed.
 /// Examples are `1.234,56`, `1 000`, `$5.00`, `9.45 EUR` and `12 %`.
 fn is_decorated(text: &str) -> bool {
-    let ornaments =
-        ['$', '€', '£', '¥', '₹', '₩', '₺', '₽', '%', ' ', '\u{a0}', '\u{202f}', '\'', ',', '.'];
+    let ornaments = [
+        '$', '€', '£', '¥', '₹', '₩', '₺', '₽', '%', ' ', '(', ')', '\u{a0}', '\u{202f}', '\'',
+        ',', '.',
+    ];
     let text = CURRENCIES
         .iter()
         .find_map(|code| text.strip_prefix(code).or_else(|| text.strip_suffix(code)))
@@ -111,6 +145,9 @@ mod tests {
             ("€9.45", Shape::Decorated),
             ("9.45 EUR", Shape::Decorated),
             ("2024-05-01", Shape::Date),
+            ("01-Mar-2023", Shape::Date),
+            ("March 5, 2023", Shape::Date),
+            ("Mar 5 units", Shape::Other),
             ("1.5.24", Shape::Date),
             ("2024-05-01T10:00:00Z", Shape::Date),
             ("10:30", Shape::Date),

@@ -38,6 +38,8 @@ pub struct Cells {
     pub beyond_u64: u64,
     /// The number of numbers with a decimal comma.
     pub comma: u64,
+    /// The number of these with three digits behind the comma, which may separate thousands.
+    pub thousands: u64,
     /// The number of cells that are NaN or an infinity.
     pub not_finite: u64,
     /// The number of cells that mean true or false.
@@ -311,6 +313,10 @@ impl Tally {
             }
             Shape::Comma(x) => {
                 self.cells.comma += 1;
+                if shape::may_be_thousands(trimmed) {
+                    self.cells.thousands += 1;
+                    self.example_decorated.get_or_insert_with(|| format_text(cell));
+                }
                 return self.add_fraction(x, false, float_key(x), || x.to_string());
             }
             Shape::NotFinite => return self.fraction(f64::NAN),

@@ -9,6 +9,14 @@ use super::{Draft, label};
 pub(super) fn print(draft: &Draft, examined: &str, notes: &[String]) {
     eprintln!("examined {examined}; label `{}`", draft.label.name);
     label::print_notes(&draft.label);
+    let others = &draft.preview.guess.other_labels;
+    if !others.is_empty() {
+        eprintln!(
+            "note: the label was guessed; `{}` hold 0 and 1 too: --label COLUMN chooses. What is known \
+             only after the row is no feature",
+            others.join("`, `")
+        );
+    }
     for note in notes {
         eprintln!("note: {note}");
     }

@@ -206,6 +206,10 @@ impl Space {
         if number(&["tables", "*", "l2"]).is_some() {
             add_choices(&["tables", "*", "l2"], floats(&[0.0, 1e-6, 1e-5, 1e-4]));
         }
+        // Pairs of ids learn nothing while their vectors are near zero.
+        if number(&["tables", "*", "initializer", "std"]).is_some() {
+            add_choices(&["tables", "*", "initializer", "std"], floats(&[0.01, 0.1]));
+        }
         if has_hidden && number(&["model", "dropout"]).is_some() {
             add_choices(&["model", "dropout"], floats(&[0.0, 0.1, 0.2, 0.4]));
         }
