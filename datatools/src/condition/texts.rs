@@ -83,13 +83,6 @@ impl Texts<'_> {
     /// Compares the bytes of the texts. Dates whose bytes are not in the order of time are refused
     /// if an order is asked for.
     fn compare_bytes(&self, wanted: &str, asks_order: bool) -> Result<Vec<Option<Ordering>>> {
-        if asks_order && wanted.trim().parse::<f64>().is_ok() {
-            return Err(self.refuse(format!(
-                "holds texts, which have no order of numbers, but the condition compares it with \
-                 '{wanted}'; read it as numbers (type float), with its words for missing values in \
-                 `data.null`"
-            )));
-        }
         let (mut orders, mut date) = (Vec::with_capacity(self.array.len()), None);
         visit_texts(self.array, |found| {
             if let Some(found) = found
@@ -103,6 +96,11 @@ impl Texts<'_> {
             orders.push(found.map(|found| found.cmp(wanted.as_bytes())));
         });
         match date {
+            None if asks_order && wanted.trim().parse::<f64>().is_ok() => Err(self.refuse(format!(
+                "holds texts, which have no order of numbers, but the condition compares it with \
+                 '{wanted}'; read it as numbers (type float), with its words for missing values in \
+                 `data.null`"
+            ))),
             None => Ok(orders),
             Some(date) => Err(self.refuse(format!(
                 "has dates such as {date:?}, but the condition compares it with '{wanted}'; write a \

@@ -197,7 +197,8 @@ impl Space {
             }
         };
         let dim = number(&["tables", "*", "dim"]).map(|dim| dim as i64);
-        if let Some(dim) = dim.filter(|dim| (2..=1024).contains(dim)) {
+        let dim = dim.filter(|dim| (2..=1024).contains(dim));
+        if let Some(dim) = dim {
             let choices = [dim / 2, dim, dim * 2].map(Value::Integer);
             add_choices(&["tables", "*", "dim"], choices.into());
         }
@@ -207,7 +208,7 @@ impl Space {
             add_choices(&["tables", "*", "l2"], floats(&[0.0, 1e-6, 1e-5, 1e-4]));
         }
         // Pairs of ids learn nothing while their vectors are near zero.
-        if number(&["tables", "*", "initializer", "std"]).is_some() {
+        if dim.is_some() && number(&["tables", "*", "initializer", "std"]).is_some() {
             add_choices(&["tables", "*", "initializer", "std"], floats(&[0.01, 0.1]));
         }
         if has_hidden && number(&["model", "dropout"]).is_some() {
@@ -301,11 +302,15 @@ mod tests {
                 "train.optimizer.lr",
                 "tables.*.dim",
                 "tables.*.l2",
+                "tables.*.initializer.std",
                 "model.dropout"
             ]
         );
         assert_eq!(keys("kind = 'lr'"), ["tables.*.optimizer.lr", "tables.*.l2"]);
-        assert_eq!(keys("kind = 'fm'"), ["tables.*.optimizer.lr", "tables.*.dim", "tables.*.l2"]);
+        assert_eq!(
+            keys("kind = 'fm'"),
+            ["tables.*.optimizer.lr", "tables.*.dim", "tables.*.l2", "tables.*.initializer.std"]
+        );
     }
 
     #[test]
