@@ -67,13 +67,15 @@ struct Row {
 
 fn row() -> impl Strategy<Value = Row> {
     let word = || "[a-z \"ü\n]{1,5}";
+    // Spaces around the values of a list in a cell are no part of them.
+    let item = || "[a-z\"ü]([a-z \"ü\n]{0,3}[a-z\"ü])?";
     let number = || prop_oneof![(-1e6..1e6f64), (0..50i32).prop_map(f64::from)];
     (
         (
             prop::option::of(any::<i64>()),
             prop::option::of(word()),
             prop::option::of(prop::collection::vec(any::<i64>(), 0..4)),
-            prop::option::of(prop::collection::vec(word(), 0..4)),
+            prop::option::of(prop::collection::vec(item(), 0..4)),
             prop::option::of(number()),
             prop::option::of(-1000..1000i64),
         ),
