@@ -124,7 +124,13 @@ fn a_row_has_the_earlier_likes_of_its_user() {
         assert_eq!(report[index]["rows"].as_u64(), Some(log.len() as u64));
     }
     // With a lag, the history also leaves out the events of the previous time.
-    let result = add(&place, &["--lag", "100", "--in", "test.parquet"]);
+    let again = ["--lag", "100", "--in", "test.parquet"];
+    let result = add(&place, &again);
+    assert!(!result.status.success());
+    let said = stderr(&result);
+    assert!(said.contains("with/test.parquet`: the file exists"), "{said}");
+    assert!(said.contains("--overwrite replaces existing files"), "{said}");
+    let result = add(&place, &[&again[..], &["--overwrite"]].concat());
     assert!(result.status.success(), "{}", stderr(&result));
     assert!(histories(&place, "with/test.parquet").0.iter().all(Vec::is_empty));
 }

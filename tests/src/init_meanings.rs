@@ -13,11 +13,11 @@ fn draw(row: u64, salt: u64, below: u64) -> u64 {
 
 /// Drafts a job from a file, and returns the job and what `init` said.
 fn draft(place: &Workplace, arguments: &[&str]) -> (toml::Table, String) {
-    let mut command = zillion(&["init", "log.csv", "--out", "job.toml"]);
+    let mut command = zillion(&["init", "log.csv", "--out", "draft.toml"]);
     let result = command.args(arguments).current_dir(place.path("")).output();
     let result = result.expect("the binary runs");
     assert!(result.status.success(), "{}{}", stdout(&result), stderr(&result));
-    let text = std::fs::read_to_string(place.path("job.toml")).expect("the job");
+    let text = std::fs::read_to_string(place.path("draft.toml")).expect("the job");
     (text.parse().expect("TOML"), format!("{}{text}", stderr(&result)))
 }
 
@@ -72,7 +72,7 @@ fn columns_that_later_rows_do_not_have_in_common_are_left_out() {
     assert!(null.iter().any(|marker| marker.as_str() == Some("NA")), "{said}");
     // The other outcome can be the label.
     std::fs::remove_dir_all(place.path("log-split")).expect("the parts");
-    std::fs::remove_file(place.path("job.toml")).expect("the job");
+    std::fs::remove_file(place.path("draft.toml")).expect("the job");
     let (job, said) = draft(&place, &["--label", "purchase"]);
     assert!(job["labels"].get("purchase").is_some(), "{said}");
     assert!(said.contains("left out `clicked`: its name is that of an outcome"), "{said}");

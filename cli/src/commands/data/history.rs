@@ -5,6 +5,7 @@ use serde::Serialize;
 use zillion_console::{durable_files, print_json_if};
 use zillion_datatools::{HistorySpec, add_histories};
 
+use super::row_files::name_overwrite;
 use crate::args::HistoryArgs;
 use crate::text::grouped;
 
@@ -30,7 +31,8 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
         date_order: args.date_order.map(|kind| kind.order()),
         overwrite: args.overwrite,
     };
-    let written = add_histories(&spec, &args.input, &args.out, &durable_files()?)?;
+    let written =
+        add_histories(&spec, &args.input, &args.out, &durable_files()?).map_err(name_overwrite)?;
     let report = written.iter().map(|file| Written {
         path: file.path.display().to_string(),
         rows: file.rows,

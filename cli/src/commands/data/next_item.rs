@@ -6,6 +6,7 @@ use serde::Serialize;
 use zillion_console::{durable_files, print_json_if};
 use zillion_datatools::{NextItemSpec, next_items};
 
+use super::row_files::name_overwrite;
 use crate::args::NextItemArgs;
 use crate::text::grouped;
 
@@ -26,7 +27,8 @@ pub(crate) fn run(args: &NextItemArgs) -> Result<()> {
         last: args.last.get(),
         overwrite: args.overwrite,
     };
-    let report = next_items(&spec, &args.input, &args.out, &durable_files()?)?;
+    let report =
+        next_items(&spec, &args.input, &args.out, &durable_files()?).map_err(name_overwrite)?;
     eprintln!("{} sequences", grouped(report.sequences));
     if report.short > 0 {
         eprintln!(

@@ -8,7 +8,7 @@ use zillion_console::exit::Stop;
 use zillion_console::{compute_pool, durable_files, print_line};
 use zillion_datatools::{RewrittenFile, RowFiles};
 use zillion_device::{Files, Workers};
-use zillion_reader::{DataConfig, Paths, Result as ReaderResult};
+use zillion_reader::{DataConfig, Paths, ReaderError, Result as ReaderResult};
 
 use super::convert::{add_remedy, read_settings, types};
 use crate::args::RowFilesArgs;
@@ -60,6 +60,16 @@ impl Rewriting {
         let done = tool(&self.rows, &self.workers, &self.files, &mut show);
         drop(bar);
         done.map_err(|error| add_remedy(error, &self.rows.columns))
+    }
+}
+
+/// Turns the error of a file that exists into a refusal that names the option which replaces it.
+pub(super) fn name_overwrite(error: ReaderError) -> anyhow::Error {
+    match &error {
+        ReaderError::Setting { problem, .. } if problem.starts_with("the file exists") => {
+            Stop::Refused(format!("{error}; --overwrite replaces existing files")).into()
+        }
+        _ => error.into(),
     }
 }
 
