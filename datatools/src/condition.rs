@@ -68,8 +68,8 @@ enum Literal {
 }
 
 impl Condition {
-    /// Returns the condition that a column, whose values are 1, 0 and -1 or true and false, has 1 or
-    /// true.
+    /// Returns the condition that a column, whose values are 1, 0 and -1 or true and false, has 1
+    /// or true.
     pub fn is_one(column: &str) -> Self {
         let root = Node::IsOne(column.to_owned());
         Self { text: format!("{column} = 1"), root, date_order: None }

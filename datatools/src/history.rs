@@ -73,8 +73,8 @@ pub struct HistoryFile {
 ///
 /// # Errors
 /// Returns an error if a file is not Parquet, if a column is missing or its type does not fit, if
-/// two files have the same name, if a new file would overwrite a source file, if a new file exists and
-/// `overwrite` is false, or if no row of the files fulfils the conditions.
+/// two files have the same name, if a new file would overwrite a source file, if a new file exists
+/// and `overwrite` is false, or if no row of the files fulfils the conditions.
 pub fn add_histories(
     spec: &HistorySpec,
     inputs: &[String],

@@ -27,7 +27,8 @@ const EXCEPTIONS: &str = "zillion._errors";
 const PANIC: &str = "ZILLION_PYTHON_PANIC";
 /// The environment variable that makes a call wait for another thread of Python, for tests of this
 /// boundary. Its value is the name of the call, `=` and a file. The call writes the file, and goes
-/// on when the thread has removed it. If the call held the lock of the interpreter, no thread could.
+/// on when the thread has removed it. If the call held the lock of the interpreter, no thread
+/// could.
 const HOLD: &str = "ZILLION_PYTHON_HOLD";
 /// The longest time that a call waits for the other thread.
 const HOLD_LIMIT: Duration = Duration::from_secs(20);

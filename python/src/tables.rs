@@ -3,6 +3,7 @@
 //! # Concurrency
 //! One lock guards the tables. A call that waits for it does not hold the lock of the interpreter.
 
+mod lookup;
 mod opening;
 mod publish;
 mod rows;

@@ -115,8 +115,8 @@ impl OnnxModel {
     /// gets a list for each output.
     ///
     /// # Errors
-    /// Returns [`Late`](crate::Error::Late) if `is_late` has returned `true`, and an error if ONNX Runtime
-    /// cannot compute the model.
+    /// Returns [`Late`](crate::Error::Late) if `is_late` has returned `true`, and an error if ONNX
+    /// Runtime cannot compute the model.
     pub(crate) fn score(
         &self,
         rows: usize,

@@ -132,8 +132,8 @@ impl Scorer {
         Ok(())
     }
 
-    /// Lets an ONNX model compute the scores of the next batches from the outputs of the graph, which
-    /// are its inputs.
+    /// Lets an ONNX model compute the scores of the next batches from the outputs of the graph,
+    /// which are its inputs.
     pub fn set_onnx(&mut self, onnx: Option<Arc<OnnxModel>>) {
         self.onnx = onnx;
     }

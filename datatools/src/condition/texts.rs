@@ -115,8 +115,8 @@ impl Texts<'_> {
     }
 }
 
-/// Returns whether a text begins with a date of the form `2024-05-01`. The bytes of such dates are in
-/// the order of time.
+/// Returns whether a text begins with a date of the form `2024-05-01`. The bytes of such dates are
+/// in the order of time.
 fn is_sortable(text: &[u8]) -> bool {
     let is_date = |date: &[u8; 10]| {
         date.iter().enumerate().all(|(at, byte)| match at {

@@ -137,8 +137,8 @@ pub(super) fn follows(column: &ColumnProfile, amounts: &[f64]) -> Option<String>
     ))
 }
 
-/// Returns the share of pairs that lie on the line through two quantiles of their middle. Far values
-/// that both columns have for unknown amounts do not make a line.
+/// Returns the share of pairs that lie on the line through two quantiles of their middle. Far
+/// values that both columns have for unknown amounts do not make a line.
 fn on_line(pairs: &[(f64, f64)]) -> f64 {
     let mut by_y = pairs.to_vec();
     by_y.sort_unstable_by(|(_, a), (_, b)| a.total_cmp(b));
@@ -153,8 +153,8 @@ fn on_line(pairs: &[(f64, f64)]) -> f64 {
     pairs.iter().filter(is_near).count() as f64 / pairs.len() as f64
 }
 
-/// Returns the rank correlation of pairs (Spearman's), in which equal numbers share their mean rank.
-/// It is not a number if a side has one value.
+/// Returns the rank correlation of pairs (Spearman's), in which equal numbers share their mean
+/// rank. It is not a number if a side has one value.
 fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
     let ranks = |of: &dyn Fn(&(f64, f64)) -> f64| -> Vec<f64> {
         let mut order: Vec<(f64, usize)> = pairs.iter().map(of).zip(0..).collect();

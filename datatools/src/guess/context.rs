@@ -5,8 +5,8 @@ use super::label::{is_binary, is_outcome};
 use super::words;
 use crate::profile::ColumnProfile;
 
-/// The names of parts of a date, with the number of values that a part has before it begins again. A
-/// year never does.
+/// The names of parts of a date, with the number of values that a part has before it begins again.
+/// A year never does.
 const PARTS_OF_DATES: [(&str, u64); 7] = [
     ("month", 12),
     ("yearmonth", u64::MAX),
@@ -21,7 +21,7 @@ const OF_ROWS: [&str; 8] = ["event", "order", "log", "visit", "click", "purchase
 /// The maximum number of distinct values of a part of a date.
 const MOST_PARTS: u64 = 400;
 
-/// What is known of the data besides a column.
+/// The facts about the data that the guess of a column needs.
 pub(super) struct Context<'a> {
     /// The name of the label.
     pub(super) label: Option<&'a str>,

@@ -5,7 +5,7 @@ use zillion_device::Workers;
 use zillion_feature::{LookupPlan, RowBuffer};
 use zillion_rows::TableLayout;
 
-use super::state::Lookup;
+use super::lookup::Lookup;
 
 /// The number of rows of a lookup, or of keys, that one task handles.
 const TASK_ROWS: usize = 128;

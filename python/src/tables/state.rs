@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //! The sum of a key's gradients over one lookup is taken in the order of the fields, then of the
-//! rows. The sum over lookups is taken in the order in which the key occurs in them: by field, then
-//! by lookup. So the result does not depend on the number of threads.
+//! rows. The sum over lookups is taken in the order in which the key occurs in them: by field,
+//! then by lookup. So the result does not depend on the number of threads.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +26,7 @@ use zillion_ps::{PullOptions, PushMode, StepReport, TrainClient};
 use zillion_rows::TableParts;
 use zillion_trainer::Job;
 
+use super::lookup::{Lookup, join_batches};
 use super::opening::{check_tables, open_tables};
 use super::publish::OpenPublisher;
 use super::rows::{join_sums, sum_gradients};
@@ -59,19 +60,6 @@ pub(super) struct State {
     tickets: u64,
     /// Whether the rows are those of one moment, and not of a `restore` that has failed.
     pub(super) is_whole: bool,
-}
-
-/// A lookup of the present step.
-pub(super) struct Lookup {
-    pub(super) ticket: u64,
-    /// The fields, as positions among the sparse columns of the job.
-    pub(super) fields: Vec<usize>,
-    pub(super) rows: usize,
-    pub(super) dim: usize,
-    batch: Batch,
-    pub(super) plan: Arc<LookupPlan>,
-    /// The sum of the gradients of each key of the plan, or `None` until gradients are given.
-    pub(super) sums: Option<RowBuffer>,
 }
 
 /// The file that lists the parts of saved tables.
@@ -344,15 +332,4 @@ impl State {
         self.is_whole = true;
         Ok(())
     }
-}
-
-/// Adds the keys of lookups to the columns of an empty batch, in the order of the lookups.
-fn join_batches(mut batch: Batch, lookups: &[Lookup]) -> Batch {
-    for lookup in lookups {
-        batch.rows += lookup.rows;
-        for &field in &lookup.fields {
-            batch.sparse[field].keys.extend_from_slice(&lookup.batch.sparse[field].keys);
-        }
-    }
-    batch
 }

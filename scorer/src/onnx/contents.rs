@@ -1,8 +1,8 @@
 //! The checks of an ONNX file that ONNX Runtime does not make.
 //!
 //! An ONNX file may name other files that hold its weights. ONNX Runtime would read them below the
-//! current folder, so a version from outside could read files of the server. A model in a version is
-//! one file.
+//! current folder, so a version from outside could read files of the server. A model in a version
+//! is one file.
 
 use prost::Message;
 

@@ -2,8 +2,8 @@
 //!
 //! # Concurrency
 //! A session computes one batch at a time. Each thread that scores takes an idle session, or opens
-//! one if there is none, so there are as many sessions as threads have scored at once. A session has
-//! one thread, because the threads of the server are busy with other requests.
+//! one if there is none, so there are as many sessions as threads have scored at once. A session
+//! has one thread, because the threads of the server are busy with other requests.
 
 use std::sync::{Mutex, PoisonError};
 

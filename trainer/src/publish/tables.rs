@@ -48,9 +48,9 @@ pub struct TablesPublisher {
 
 impl TablesPublisher {
     /// Opens a publisher. With `has_onnx`, the dense model of its versions is an ONNX file, and the
-    /// model of the job is not used. The parity rows are the first rows of the job's validation files. `run`
-    /// is the id of the tables, which their versions name as their origin. `scratch` is a folder
-    /// for files that are not needed afterwards.
+    /// model of the job is not used. The parity rows are the first rows of the job's validation
+    /// files. `run` is the id of the tables, which their versions name as their origin. `scratch`
+    /// is a folder for files that are not needed afterwards.
     ///
     /// # Errors
     /// Returns an error if the job has no parity rows, if a feature needs statistics of training
@@ -91,8 +91,8 @@ impl TablesPublisher {
     }
 
     /// Publishes the rows of tables after `step` steps with a dense model, and moves the pointer to
-    /// the version. A score may differ from the expected one by `tolerance`, times the score if that
-    /// is above 1.
+    /// the version. A score may differ from the expected one by `tolerance`, times the score if
+    /// that is above 1.
     ///
     /// # Errors
     /// Returns an error, before anything is published, if a score of a parity row differs from the

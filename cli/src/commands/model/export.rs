@@ -190,7 +190,8 @@ impl<'a> Export<'a> {
 
     fn write_graph(&mut self) -> Result<()> {
         let graph = Graph::from_json(&self.read(&self.version.frame.graph)?)?;
-        // The graph before an ONNX model has no parameters, and its outputs are that model's inputs.
+        // The graph before an ONNX model has no parameters, and its outputs are that model's
+        // inputs.
         let params = match self.version.frame.settings.onnx {
             true => Params::init(&graph.params, 0),
             false => Params::from_safetensors(&graph.params, &self.read(&self.version.dense)?)?,
