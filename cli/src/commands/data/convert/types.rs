@@ -9,7 +9,7 @@ use zillion_console::exit::usage_error;
 use zillion_datatools::{ColumnProfile, Guessed, Profile, guess, profile};
 use zillion_device::Workers;
 use zillion_feature::{Classes, FeatureKind, RawType, Schema};
-use zillion_reader::{ColumnType, DataConfig};
+use zillion_reader::{ColumnType, DataConfig, Decimal};
 
 use super::GUESS_ROWS;
 use crate::args::ReadArgs;
@@ -62,7 +62,7 @@ pub(in crate::commands::data) fn resolve(
             Some((_, of)) => *of,
             None => match given.get(&column.name) {
                 Some(of) => *of,
-                None => guess_type(column, guess),
+                None => guess_type(column, guess, guessed.config.decimal),
             },
         };
         columns.push((column.name.clone(), with_weights(column, of)));
@@ -108,13 +108,18 @@ fn is_vector(column: &ColumnProfile) -> bool {
 
 /// Guesses a type from a column's values. The rules are those of `zillion init`, but no column is
 /// left out.
-fn guess_type(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
+/// Numbers that are not written with the decimal sign of the other columns stay texts.
+fn guess_type(column: &ColumnProfile, guessed: Option<&Guessed>, decimal: Decimal) -> ColumnType {
     match guessed {
         Some(Guessed::Ids { raw, .. }) => return ColumnType::List(*raw),
         Some(Guessed::Weighted { raw, .. }) => return ColumnType::Weighted(*raw),
         _ => {}
     }
     let cells = column.cells;
+    let has_other_sign = match decimal {
+        Decimal::Comma => cells.fraction > cells.comma || cells.thousands == cells.comma,
+        Decimal::Point => cells.comma > 0,
+    };
     match column.kind() {
         "whole" if cells.beyond_i64 > 0 && cells.negative > 0 => ColumnType::Text,
         "whole" if cells.beyond_i64 > 0 => ColumnType::Uint64,
@@ -122,6 +127,7 @@ fn guess_type(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
         "whole" if cells.padded > 0 => ColumnType::Text,
         "whole" => ColumnType::Int64,
         "number" if cells.not_finite > 0 => ColumnType::Text,
+        "number" if matches!(guessed, Some(Guessed::Left(_))) && has_other_sign => ColumnType::Text,
         "number" => ColumnType::Float,
         // Jobs read the texts true and false as 1 and 0, which a column of texts has not.
         "boolean" => ColumnType::Label,
